@@ -1,0 +1,1 @@
+"""MTMC: a PyTorch model in, verified and measured Triton kernels out."""

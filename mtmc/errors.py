@@ -1,0 +1,27 @@
+"""The errors of the project: one class per boundary, and one guard.
+
+A message is one sentence meant for the user. Failures of a *candidate* are never exceptions: they are values of
+`mtmc.verdict.Verdict`.
+"""
+
+
+class MtmcError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class BadInput(MtmcError):
+    """The user's file, option or value cannot be used; the command exits with 2."""
+
+
+class Illegal(MtmcError):
+    """An action does not apply to a program. The only error a rule may raise."""
+
+
+class InfraError(MtmcError):
+    """The machine failed us (no memory on the host, a lost worker); says nothing about a candidate."""
+
+
+def check(condition: bool, message: str) -> None:
+    """Raise `Illegal(message)` unless `condition` holds."""
+    if not condition:
+        raise Illegal(message)

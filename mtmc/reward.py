@@ -1,0 +1,35 @@
+"""Reward of a verdict (DESIGN §7): 0.1 compiled + 0.3 correct + clipped log speed-up."""
+
+from __future__ import annotations
+
+from math import exp, log
+
+from mtmc.verdict import Infra, Verdict, Verified
+
+SLOWEST = -0.25  # a correct slow program (0.15) still beats a wrong one (0.1)
+SIGMOID_DELTA = 1.8
+
+
+def graded(verdict: Verdict) -> float | None:
+    """`0.1·compiled + 0.3·correct + correct·clip(ln speedup, −0.25, ln roofline)`; None for an infrastructure fault.
+
+    The roofline is the reference's time over the floor of the hardware, when a floor is known.
+    """
+    if isinstance(verdict, Infra):
+        return None
+    if not isinstance(verdict, Verified):
+        return 0.1 * verdict.compiled
+    timing = verdict.timing
+    gain = max(log(timing.speedup), SLOWEST)
+    if timing.floor_ms > 0:
+        gain = min(gain, max(log(timing.reference_ms / timing.floor_ms), 0.0))
+    return 0.4 + gain
+
+
+def sigmoid(verdict: Verdict) -> float | None:
+    """`σ(1 + speedup − 1.8)·correct`; None for an infrastructure fault."""
+    if isinstance(verdict, Infra):
+        return None
+    if not isinstance(verdict, Verified):
+        return 0.0
+    return 1.0 / (1.0 + exp(-(1.0 + verdict.timing.speedup - SIGMOID_DELTA)))

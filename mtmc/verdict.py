@@ -1,0 +1,171 @@
+"""Verdict: what the judge says of one candidate. A sum type; the status decides which fields exist."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch as seen by a driver (real or stand-in).
+
+    Registers per thread, stack (spill) bytes per thread, shared memory in bytes per block. `arguments` maps each
+    parameter name to its type: `("tensor", dtype, shape, strides)`, or the scalar itself. `ttir` is the kernel's Triton IR.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    num_warps: int
+    num_stages: int
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    arguments: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    ttir: str = ""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times in milliseconds, device time with a flushed L2; `kind` is `measured` or `predicted`.
+
+    `speedup` is reference over candidate (best reference: eager), with a 95 % interval [`low`, `high`] when measured
+    (equal to `speedup` when predicted). `host_ms` is wall time per call after synchronisation. `floor_ms` is the time the
+    hardware needs at least. `kernels_ms` splits the candidate's time by unit; `compiled_ms` is torch.compile's time.
+    """
+
+    kind: str
+    reference_ms: float
+    candidate_ms: float
+    speedup: float
+    low: float
+    high: float
+    floor_ms: float = 0.0
+    host_ms: float | None = None
+    reference_host_ms: float | None = None
+    compiled_ms: float | None = None
+    peak_bytes: int | None = None
+    first_call_s: float | None = None
+    kernels_ms: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Relative norm errors against the fp64 oracle, the largest over the checked inputs.
+
+    `checked` names what was run (`uniform full size`, `odd sizes 3x65`, …); `skipped` says what could not be checked.
+    """
+
+    candidate_error: float
+    reference_error: float
+    checked: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Base of the variants below; never built itself."""
+
+    status: ClassVar[str] = ""
+
+    @property
+    def compiled(self) -> bool:
+        return not isinstance(self, (CompileError, Infra))
+
+    @property
+    def correct(self) -> bool:
+        return isinstance(self, Verified)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"status": self.status, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class CompileError(Verdict):
+    """`cause` is `syntax`, `shared_memory` or `compile`."""
+
+    status: ClassVar[str] = "compile_error"
+    message: str
+    cause: str = "compile"
+
+
+@dataclass(frozen=True)
+class RuntimeFault(Verdict):
+    """The candidate raised, crashed or left its worker; `cause` is `raised`, `out_of_bounds`, `race`, `assert` or `died`."""
+
+    status: ClassVar[str] = "runtime_fault"
+    message: str
+    cause: str = "raised"
+
+
+@dataclass(frozen=True)
+class Wrong(Verdict):
+    """The candidate's output differs; `check` names the failed rule (`values`, `shape`, `dtype`, `nan`, `mutation`, …)."""
+
+    status: ClassVar[str] = "wrong"
+    message: str
+    check: str = "values"
+    candidate_error: float | None = None
+    reference_error: float | None = None
+
+
+@dataclass(frozen=True)
+class Timeout(Verdict):
+    """`stage` is `compile`, `verify` or `time`."""
+
+    status: ClassVar[str] = "timeout"
+    stage: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Rejected(Verdict):
+    """Not believed: a hack check or a time below what the hardware can do."""
+
+    status: ClassVar[str] = "rejected"
+    rule: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Infra(Verdict):
+    """The machine's fault; carries no reward and is never learnt from."""
+
+    status: ClassVar[str] = "infra"
+    message: str
+
+
+@dataclass(frozen=True)
+class Verified(Verdict):
+    """Correct as far as was checked, with its time."""
+
+    status: ClassVar[str] = "verified"
+    timing: Timing
+    accuracy: Accuracy
+    launches: tuple[Launch, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON without the bulky IR text and the arguments of the launches."""
+        data = super().to_json()
+        for launch in data["launches"]:
+            launch.pop("ttir")
+            launch.pop("arguments")
+        return data
+
+
+VARIANTS: dict[str, type[Verdict]] = {
+    v.status: v for v in (CompileError, RuntimeFault, Wrong, Timeout, Rejected, Infra, Verified)
+}
+
+
+def from_json(data: dict[str, Any]) -> Verdict:
+    """Inverse of `to_json`. Raises KeyError for an unknown status."""
+    fields = {k: v for k, v in data.items() if k != "status"}
+    if data["status"] == Verified.status:
+        accuracy = fields["accuracy"]
+        for name in ("checked", "skipped"):
+            accuracy = {**accuracy, name: tuple(accuracy[name])}
+        launches = tuple(Launch(**{**launch, "grid": tuple(launch["grid"])}) for launch in fields["launches"])
+        return Verified(Timing(**fields["timing"]), Accuracy(**accuracy), launches)
+    return VARIANTS[data["status"]](**fields)
