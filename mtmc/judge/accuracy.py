@@ -1,0 +1,183 @@
+"""The accuracy rule: is a candidate no worse than eager PyTorch?
+
+With the fp64 oracle o, the reference r (eager, default flags) and the candidate y, both must hold for every output:
+
+    ‖y − o‖ / ‖o‖  ≤  2·‖r − o‖ / ‖o‖ + 4·eps(dtype) + extra        over the whole tensor
+    |y − o|        ≤  t + t·|o|                                     at every element
+    t = max(1e-4 for fp32, 1e-2 for fp16 and bf16, 2 × the largest |r − o| / (1 + |o|), 8·extra·rms(o))
+
+`extra` is 0 for `strict`. `tf32` and `bf16` add the unit round-off of two rounded operands (2·2⁻¹¹ and 2·2⁻⁸). NaN and Inf must sit
+where the reference has them. Integer and bool outputs are compared exactly with the reference; so a tie in an arg-reduction must be
+broken as PyTorch breaks it. Where ‖o‖ is 0 only the elementwise rule applies. For fp64 outputs the oracle is no better than the
+reference, so a fixed 1e-12 takes the place of 4·eps, and 1e-10 that of 1e-4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import TYPE_CHECKING, Any
+
+from mtmc.errors import BadInput
+from mtmc.verdict import Wrong
+
+if TYPE_CHECKING:
+    import torch
+
+CHUNK = 1 << 24  # elements compared at a time: about 1 GiB of fp64 temporaries
+UNITS = {"float64": 2.5e-13, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}  # eps(dtype)
+FLOORS = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}  # smallest t
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How far a candidate may be off. `extra` and `slack` are relative norm errors allowed beyond the reference's."""
+
+    name: str
+    extra: float = 0.0
+    slack: float = 0.0
+
+    def for_interpreter(self) -> Rule:
+        """The rule against CPU eager, which keeps some sums (cumsum, norms) in fp64 as no GPU does: 64 fp32 eps more.
+
+        Wrong masks and indices on the small interpreter shapes give errors above 1e-3, so none hides in it.
+        """
+        return replace(self, slack=64 * UNITS["float32"])
+
+
+RULES = {
+    "strict": Rule("strict"),
+    "tf32": Rule("tf32", extra=2.0**-10),
+    "bf16": Rule("bf16", extra=2.0**-7),
+}
+
+
+def rule(precision: str) -> Rule:
+    """The rule of a precision name. Raises BadInput listing the known ones."""
+    if precision not in RULES:
+        raise BadInput(f"unknown precision '{precision}'; known: {', '.join(RULES)}")
+    return RULES[precision]
+
+
+@dataclass
+class Errors:
+    """Running error sums of one output over its chunks; `add` every chunk, then ask `failure`."""
+
+    name: str
+    dtype: str
+    count: int = 0
+    candidate_sq: float = 0.0
+    reference_sq: float = 0.0
+    oracle_sq: float = 0.0
+    candidate_scaled: float = 0.0
+    reference_scaled: float = 0.0
+    worst: str = ""
+    strange: str = ""
+
+    def add(self, y: torch.Tensor, r: torch.Tensor, o: torch.Tensor) -> None:
+        """Take in one chunk of candidate, reference and oracle, all of one shape, real or complex."""
+        for start, (yc, rc, oc) in _flat_chunks(y, r, o):
+            self._add(self.count + start, yc, rc, oc)
+        self.count += y.numel()
+
+    def _add(self, start: int, y: torch.Tensor, r: torch.Tensor, o: torch.Tensor) -> None:
+        import torch
+
+        finite = r.isfinite() & o.isfinite()
+        agrees = torch.where(finite, y.isfinite(), (y == r) | (y.isnan() & r.isnan()) | r.isfinite())
+        if not self.strange and not bool(agrees.all()):
+            where = int((~agrees).int().argmax())
+            self.strange = f"element {start + where} is {float(y[where]):g}, the reference has {float(r[where]):g}"
+        zero = torch.zeros((), dtype=torch.float64, device=o.device)
+        off_y, off_r, o = (torch.where(finite, value, zero) for value in (y - o, r - o, o))
+        scale = 1 + o.abs()
+        scaled = torch.where(y.isfinite(), off_y.abs() / scale, zero)
+        peak = float(scaled.max())
+        if peak > self.candidate_scaled:
+            where = int(scaled.argmax())
+            self.worst = f"element {start + where} is {float(y[where]):.9g}, exact is {float(o[where]):.9g}"
+        self.candidate_scaled = max(self.candidate_scaled, peak)
+        self.reference_scaled = max(self.reference_scaled, float((off_r.abs() / scale).max()))
+        self.candidate_sq += float(torch.where(y.isfinite(), off_y, zero).square().sum())
+        self.reference_sq += float(off_r.square().sum())
+        self.oracle_sq += float(o.square().sum())
+
+    @property
+    def candidate_error(self) -> float:
+        """‖y − o‖ / ‖o‖, or 0 where ‖o‖ is 0."""
+        return sqrt(self.candidate_sq / self.oracle_sq) if self.oracle_sq else 0.0
+
+    @property
+    def reference_error(self) -> float:
+        return sqrt(self.reference_sq / self.oracle_sq) if self.oracle_sq else 0.0
+
+    def norm_limit(self, rule: Rule) -> float:
+        return 2 * self.reference_error + 4 * UNITS[self.dtype] + rule.extra + rule.slack
+
+    def element_limit(self, rule: Rule) -> float:
+        rms = sqrt(self.oracle_sq / max(self.count, 1))
+        return max(FLOORS[self.dtype], 2 * self.reference_scaled, 8 * rule.extra * rms)
+
+    def failure(self, rule: Rule) -> Wrong | None:
+        """What the rule says of the chunks added so far; None when it holds."""
+        if self.strange:
+            return Wrong(f"{self.name}: {self.strange}", "nan")
+        limit, tolerance = self.norm_limit(rule), self.element_limit(rule)
+        message = ""
+        if self.candidate_error > limit:
+            message = f"relative error {self.candidate_error:.2e} is above {limit:.2e}"
+        elif self.candidate_scaled > tolerance:
+            message = f"largest scaled error {self.candidate_scaled:.2e} is above {tolerance:.2e}"
+        if not message:
+            return None
+        return Wrong(f"{self.name}: {message}; {self.worst}", "values", self.candidate_error, self.reference_error)
+
+
+def _flat_chunks(*tensors: torch.Tensor) -> Iterator[tuple[int, list[torch.Tensor]]]:
+    """Equal pieces of the flattened tensors as fp64, with the index of their first element."""
+    import torch
+
+    flat = [(torch.view_as_real(t) if t.is_complex() else t).reshape(-1) for t in tensors]
+    for start in range(0, flat[0].numel(), CHUNK):
+        yield start, [t[start : start + CHUNK].double() for t in flat]
+
+
+def exact(name: str, y: torch.Tensor, r: torch.Tensor) -> Wrong | None:
+    """Integer and bool outputs: equal everywhere, or Wrong with the first difference."""
+    different = (y != r).reshape(-1)
+    if not bool(different.any()):
+        return None
+    where = int(different.int().argmax())
+    found, wanted = y.reshape(-1)[where].item(), r.reshape(-1)[where].item()
+    return Wrong(f"{name}: {int(different.sum())} of {y.numel()} elements differ; element {where} is {found}, not {wanted}")
+
+
+def form(name: str, y: Any, r: Any) -> Wrong | None:
+    """Type, shape, dtype, device and strides (of dimensions longer than 1) of one output, or plain equality of a non-tensor."""
+    import torch
+
+    if not isinstance(r, torch.Tensor):
+        same = type(y) is type(r) and y == r
+        return None if same else Wrong(f"{name}: {y!r} instead of {r!r}", "type")
+    if type(y) not in (torch.Tensor, type(r)):
+        return Wrong(f"{name}: {type(y).__name__} instead of {type(r).__name__}", "type")
+    for check, found, wanted in (
+        ("shape", tuple(y.shape), tuple(r.shape)),
+        ("dtype", y.dtype, r.dtype),
+        ("device", y.device, r.device),
+        ("strides", _strides(y), _strides(r)),
+    ):
+        if found != wanted:
+            return Wrong(f"{name}: {check} {found} instead of {wanted}", check)
+    return None
+
+
+def _strides(t: torch.Tensor) -> tuple[int, ...]:
+    return tuple(stride for size, stride in zip(t.shape, t.stride(), strict=True) if size > 1) if t.numel() else ()
+
+
+def dtype_name(t: torch.Tensor) -> str:
+    """`float32` for torch.float32; complex numbers by the dtype of their parts."""
+    name = str(t.dtype).removeprefix("torch.")
+    return {"complex64": "float32", "complex128": "float64"}.get(name, name)

@@ -1,0 +1,102 @@
+"""Evaluation cache: verdicts by what was judged, in one SQLite file that several processes may use at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import astuple, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeVar
+
+from mtmc.verdict import Infra, Verdict, from_json
+
+T = TypeVar("T")
+DAY = 86400.0
+SCHEMA = "CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, verdict TEXT NOT NULL, written REAL NOT NULL)"
+
+
+@dataclass(frozen=True)
+class Key:
+    """Everything a verdict depends on. `program` and `problem` are their hashes; `driver` is empty without a GPU."""
+
+    program: str
+    problem: str
+    profile: str
+    measure: bool
+    precision: str
+    versions: tuple[str, ...]
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()
+
+
+def versions(driver: str = "") -> tuple[str, ...]:
+    """Versions of mtmc, torch and triton, and the GPU driver's as given."""
+    return (*(f"{name} {_version(name)}" for name in ("mtmc", "torch", "triton")), f"driver {driver}")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class Cache:
+    """Verdicts younger than `ttl_days`. A damaged file is warned about, set aside as `NAME.broken` and begun anew."""
+
+    def __init__(self, path: Path, ttl_days: float = 7.0, now: Callable[[], float] = time.time) -> None:
+        self.path, self.ttl, self.now = path, ttl_days * DAY, now
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def get(self, key: Key) -> Verdict | None:
+        """The verdict kept under `key`, or None when there is none or it is too old."""
+        query = "SELECT verdict, written FROM verdicts WHERE key = ?"
+        rows = self._do(lambda db: db.execute(query, (key.hash,)).fetchall())
+        if not rows or self.now() - rows[0][1] > self.ttl:
+            return None
+        return from_json(json.loads(rows[0][0]))
+
+    def put(self, key: Key, verdict: Verdict) -> None:
+        """Keep a verdict; faults of the machine are not kept. Entries past their time are dropped on the way."""
+        if isinstance(verdict, Infra):
+            return
+        row = (key.hash, json.dumps(verdict.to_json()), self.now())
+
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM verdicts WHERE written < ?", (self.now() - self.ttl,))
+            db.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?)", row)
+
+        self._do(write)
+
+    def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return self._once(work)
+        except sqlite3.OperationalError:  # locked for 30 s, disk full, no permission: not damage, so not set aside
+            raise
+        except sqlite3.DatabaseError as error:
+            self._set_aside(error)
+            return self._once(work)
+
+    def _once(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """A connection of its own for each use, so that threads and processes need no lock of ours."""
+        with closing(sqlite3.connect(self.path, timeout=30.0)) as db:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute(SCHEMA)
+            with db:
+                return work(db)
+
+    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
+        broken = self.path.with_name(self.path.name + ".broken")
+        with suppress(FileNotFoundError):  # another process was quicker
+            self.path.replace(broken)
+        for suffix in ("-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        warnings.warn(f"the evaluation cache {self.path} is damaged ({error}); moved to {broken}, starting anew", stacklevel=4)
