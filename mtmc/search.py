@@ -1,0 +1,295 @@
+"""Best-first search over the Tree of programs, under a budget.
+
+Three stages: the whole program's structure (fusion, library calls), then kernel by kernel by their share of the time, then
+everything again. Within a stage the fastest program that still has something to try is looked at; the policy picks the
+action. Every decision draws from a generator seeded by (seed, number of the decision) and every verdict that is already
+known is taken from `known`, so running the loop again over a recorded run replays it, and then goes on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Protocol
+
+from mtmc import reward
+from mtmc.action import Action, Edit
+from mtmc.errors import Illegal
+from mtmc.policies.policy import Choice, Policy, View
+from mtmc.program import Program
+from mtmc.step import Step
+from mtmc.tree import Tree, better
+from mtmc.verdict import Verdict, Verified
+
+NEAR_FLOOR = 1.05  # within 5 % of what the hardware needs nothing is left to win
+WINDOW = 1.02  # a guided search goes on only from programs this close to the best
+LOOKAHEAD = 16  # actions predicted for one decision
+REPAIRS = 2  # repairs tried in a row
+
+
+class Moves(Protocol):
+    """The rules: what can be done to a program, and doing it."""
+
+    def propose(self, program: Program, verdict: Verdict) -> tuple[Action, ...]:
+        """Every legal action, `stop` last; repairs answer a failed verdict."""
+        ...
+
+    def apply(self, program: Program, action: Action) -> Edit:
+        """The gated edit. Raises Illegal."""
+        ...
+
+
+class Evaluator(Protocol):
+    """The judge, as far as the search needs it."""
+
+    def predict(self, programs: Sequence[Program]) -> Sequence[float | None]:
+        """Compile (in parallel) and model the time (ms) of each program; None where it cannot run."""
+        ...
+
+    def judge(self, program: Program) -> Verdict:
+        """Compile, verify, and time or predict."""
+        ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`candidates` judged besides the first program; `seconds` of wall time, counted anew when a run is resumed.
+
+    `keep_going` searches on where PyTorch itself is already within 5 % of the hardware's floor.
+    """
+
+    candidates: int = 40
+    seconds: float = math.inf
+    keep_going: bool = False
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The actions of one stage: of the whole program's structure (`model`), of one unit, or all (empty)."""
+
+    name: str = ""
+
+    def holds(self, action: Action) -> bool:
+        structural = action.family in ("fusion", "library") or action.region == "model"
+        return not self.name or (structural if self.name == "model" else not structural and action.region == self.name)
+
+
+@dataclass
+class Search:
+    """One search. `reason` says in a sentence why it ended; `tree` and `programs` hold what it found.
+
+    `known` maps program keys to verdicts of an earlier part of the run; `notify` is told what takes time just now.
+    """
+
+    moves: Moves
+    evaluator: Evaluator
+    policy: Policy
+    limits: Limits = Limits()
+    seed: int = 0
+    known: Mapping[str, Verdict] = field(default_factory=dict)
+    notify: Callable[[str], None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self.tree, self.reason = Tree(), ""
+        self.programs: dict[str, Program] = {}
+        self._deadline = time.monotonic() + self.limits.seconds
+        self._decisions = self._index = 0
+        self._proposals: dict[str, tuple[Action, ...]] = {}
+        self._edits: dict[tuple[str, str], Edit | None] = {}
+        self._predicted: dict[str, float | None] = {}
+
+    def steps(self, first: Program) -> Iterator[Step]:
+        """Run the search from the first program; each step is yielded as soon as it is judged."""
+        self.notify("judging the first program")
+        yield self._judged("", first, None)
+        for scope in self._scopes():
+            yield from self._explore(scope)
+            if self.reason:
+                return
+        self.reason = "No action is left that is predicted or measured to help."
+
+    @property
+    def spent(self) -> int:
+        """Candidates judged so far, the first program not counted."""
+        return len(self.programs) - 1
+
+    def _scopes(self) -> Iterator[Scope]:
+        yield Scope("model")
+        yield from (Scope(unit) for unit in self._units())
+        yield Scope()
+
+    def _units(self) -> tuple[str, ...]:
+        """Units of the best program, the one with the largest share of the time first."""
+        best = self.tree.best
+        if not best:
+            return ()
+        timing = self.tree.timing(best)
+        shares = timing.kernels_ms if timing else {}
+        return tuple(sorted(self.programs[best].units, key=lambda unit: -shares.get(unit, 0.0)))
+
+    def _explore(self, scope: Scope) -> Iterator[Step]:
+        """One stage. No stage but the last may use more than half of the candidates that are left."""
+        left = self.limits.candidates - self.spent
+        allowance = self.spent + (math.ceil(left / 2) if scope.name else left)
+        closed: set[str] = set()
+        while not self._over() and self.spent < allowance:
+            key = self._select(scope, closed)
+            if not key:
+                return
+            choice = self._choose(key, scope)
+            if choice.action.family == "stop":
+                closed.add(key)
+            else:
+                yield from self._take(key, choice)
+
+    def _over(self) -> bool:
+        """Is there a reason to end? It is noted in `reason`."""
+        timing = self.tree.timing(self.tree.best) if self.tree.best else None
+        if time.monotonic() > self._deadline:
+            self.reason = "The time given is used up."
+        elif self.spent >= self.limits.candidates:
+            self.reason = f"The budget of {self.limits.candidates} candidates is used up."
+        elif timing and timing.candidate_ms <= NEAR_FLOOR * timing.floor_ms:
+            self.reason = "The best program is within 5 % of what the hardware needs at least: nothing is left to win."
+        elif timing and timing.reference_ms <= NEAR_FLOOR * timing.floor_ms and not self.limits.keep_going:
+            self.reason = "Not worth it: PyTorch itself is within 5 % of what the hardware needs at least."
+        return bool(self.reason)
+
+    def _select(self, scope: Scope, closed: set[str]) -> str:
+        """The program to go on from: a failed one that can be repaired, else the fastest; empty when none is left."""
+        failed = [key for key in reversed(self.tree.keys) if self._repairable(key)]
+        verified = [key for key in self.tree.ranking if self._near_best(key)]
+        return next((key for key in (*failed, *verified) if key not in closed and self._legal(key, scope)), "")
+
+    def _near_best(self, key: str) -> bool:
+        here, best = self.tree.timing(key), self.tree.timing(self.tree.best)
+        assert here and best
+        return not self.policy.guided or here.candidate_ms <= WINDOW * best.candidate_ms
+
+    def _repairable(self, key: str) -> bool:
+        """A failed program, not yet repaired, at the end of fewer than REPAIRS repairs and with fewer tried from it."""
+        if self.tree.verdict(key).correct:
+            return False
+        children = [self.tree.verdict(child) for child in self.tree.graph.successors(key)]
+        kinds = [step.action.family for step in self.tree.path(key) if step.action]
+        return (
+            len(children) < REPAIRS
+            and not any(child.correct for child in children)
+            and kinds[-REPAIRS:] != ["repair"] * REPAIRS
+        )
+
+    def _legal(self, key: str, scope: Scope) -> list[Action]:
+        """Untried actions of a program in this scope, `stop` left out.
+
+        A failed program is only repaired; the first one may also be given back to the library.
+        """
+        verdict = self.tree.verdict(key)
+        if key not in self._proposals:
+            self._proposals[key] = self.moves.propose(self.programs[key], verdict)
+        tried = self.tree.tried(key)
+        actions = [a for a in self._proposals[key] if a.family != "stop" and a.id not in tried]
+        actions = [a for a in actions if self._edits.get((key, a.id), True)]
+        if verdict.correct:
+            return [action for action in actions if scope.holds(action)]
+        families = ("repair", "library") if key == self.tree.root else ("repair",)
+        return [action for action in actions if action.family in families]
+
+    def _choose(self, key: str, scope: Scope) -> Choice:
+        legal = self._legal(key, scope)
+        predicted = self._predictions(key, legal) if self.policy.guided else {}
+        legal = [action for action in legal if self._edits.get((key, action.id), True)]
+        best = self.tree.best
+        timing = self.tree.timing(best) if best else None
+        path = self.tree.path(key)
+        view = View(
+            program=self.programs[key],
+            verdict=self.tree.verdict(key),
+            legal=(*legal, self._proposals[key][-1]),
+            predicted=predicted,
+            best_ms=self._predict([self.programs[best]])[0] if best and self.policy.guided else None,
+            measured=timing is not None and timing.kind == "measured",
+            history=path,
+            failures=self._failures(key),
+        )
+        self._decisions += 1
+        return self.policy.choose(view, random.Random(f"{self.seed}:{self._decisions}"))
+
+    def _predictions(self, key: str, legal: list[Action]) -> dict[str, float]:
+        """Predicted times (ms) of at most LOOKAHEAD actions, the kinds in turn."""
+        looked_at = [action for action in _in_turn(legal)[:LOOKAHEAD] if self._edit(key, action)]
+        edits = [self._edits[key, action.id] for action in looked_at]
+        times = self._predict([edit.after for edit in edits if edit])
+        return {action.id: ms for action, ms in zip(looked_at, times, strict=True) if ms is not None}
+
+    def _predict(self, programs: Sequence[Program]) -> list[float | None]:
+        new = {program.key: program for program in programs if program.key not in self._predicted}
+        if new:
+            self.notify(f"compiling {len(new)} candidate{'s' * (len(new) > 1)} to predict their times")
+            self._predicted.update(zip(new, self.evaluator.predict(list(new.values())), strict=True))
+        return [self._predicted[program.key] for program in programs]
+
+    def _failures(self, key: str) -> int:
+        """Tries from here in a row, up to the last one, that gained nothing."""
+        here = self.tree.timing(key)
+        tries = [step for step in self.tree.steps if step.parent == key]
+        gained = [isinstance(s.verdict, Verified) and (not here or better(s.verdict.timing, here)) for s in tries]
+        return (gained[::-1] + [True]).index(True)
+
+    def _edit(self, key: str, action: Action) -> Edit | None:
+        """The edit of an action, made once; None when the rule or the gate refuses it, or it changes nothing."""
+        if (key, action.id) not in self._edits:
+            try:
+                edit = self.moves.apply(self.programs[key], action)
+                self._edits[key, action.id] = edit if edit.after.key != key else None
+            except Illegal:
+                self._edits[key, action.id] = None
+        return self._edits[key, action.id]
+
+    def _take(self, key: str, choice: Choice) -> Iterator[Step]:
+        edit = self._edit(key, choice.action)
+        if edit:
+            self.notify(choice.action.sentence)
+            yield self._judged(key, edit.after, choice, edit)
+
+    def _judged(self, parent: str, program: Program, choice: Choice | None, edit: Edit | None = None) -> Step:
+        """Judge a program, unless its verdict is known, and put the step into the tree."""
+        started = time.monotonic()
+        met = self.tree.verdict(program.key) if program.key in self.tree else None
+        verdict = met or self.known.get(program.key) or self.evaluator.judge(program)
+        step = Step(
+            index=self._index,
+            parent=parent,
+            child=program.key,
+            action=choice.action if choice else None,
+            verdict=verdict,
+            reward=reward.graded(verdict),
+            policy=self.policy.name if choice else "",
+            patch=_patch(edit) if edit else "",
+            changed_lines=edit.changed_lines if edit else 0,
+            library=edit.library if edit else (),
+            assertions=edit.assertions if edit else (),
+            predicted_ms=self._predicted.get(program.key),
+            seconds=time.monotonic() - started,
+            cached=met is not None,
+            probabilities=dict(choice.probabilities) if choice else {},
+        )
+        self._index += 1
+        self.programs.setdefault(program.key, program)
+        self.tree.add(step)
+        return step
+
+
+def _in_turn(actions: list[Action]) -> list[Action]:
+    """The same actions, so ordered that every kind of rule comes before any kind comes twice."""
+    kinds = {kind: [a for a in actions if a.kind == kind] for kind in dict.fromkeys(a.kind for a in actions)}
+    return [action for row in zip_longest(*kinds.values()) for action in row if action]
+
+
+def _patch(edit: Edit) -> str:
+    before, after = (program.source.splitlines(keepends=True) for program in (edit.before, edit.after))
+    return "".join(difflib.unified_diff(before, after, "before.py", "after.py"))

@@ -1,0 +1,96 @@
+"""Tree: the programs of a run, merged by key (so in truth a DAG), with Steps on its edges.
+
+It is rebuilt from the steps whenever it is needed and never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import networkx as nx
+
+from mtmc.step import Step
+from mtmc.verdict import Infra, Timing, Verdict, Verified
+
+GAIN = 1.005
+"""A predicted time counts as better only when it is better by more than 0.5 %."""
+
+
+def better(new: Timing, old: Timing) -> bool:
+    """Is `new` faster beyond noise? Predicted: by more than 0.5 %. Measured: each estimate outside the other's interval."""
+    if new.kind == "predicted":
+        return new.speedup > GAIN * old.speedup
+    return new.low > old.speedup and new.speedup > old.high
+
+
+class Tree:
+    """`graph` has program keys as nodes (attribute `verdict`) and edges with the list `steps`, oldest first."""
+
+    def __init__(self, steps: Iterable[Step] = ()) -> None:
+        self.graph = nx.DiGraph()
+        self.root = ""
+        for step in steps:
+            self.add(step)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.graph
+
+    def add(self, step: Step) -> None:
+        """Take in a step. A verdict replaces an earlier one of the same program only when that was the machine's fault."""
+        if step.child not in self.graph or isinstance(self.verdict(step.child), Infra):
+            self.graph.add_node(step.child, verdict=step.verdict)
+        if not step.parent:
+            self.root = step.child
+        elif self.graph.has_edge(step.parent, step.child):
+            self.graph.edges[step.parent, step.child]["steps"].append(step)
+        else:
+            self.graph.add_edge(step.parent, step.child, steps=[step])
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Programs in the order of their discovery."""
+        return tuple(self.graph)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps on edges, oldest first; the root's own step has no edge."""
+        return tuple(sorted((s for _, _, steps in self.graph.edges(data="steps") for s in steps), key=lambda s: s.index))
+
+    def verdict(self, key: str) -> Verdict:
+        verdict: Verdict = self.graph.nodes[key]["verdict"]
+        return verdict
+
+    def timing(self, key: str) -> Timing | None:
+        """The program's times; None unless it was verified."""
+        verdict = self.verdict(key)
+        return verdict.timing if isinstance(verdict, Verified) else None
+
+    def tried(self, key: str) -> frozenset[str]:
+        """Ids of the actions already taken from this program."""
+        edges = self.graph.out_edges(key, data="steps")
+        return frozenset(step.action.id for _, _, steps in edges for step in steps if step.action)
+
+    @property
+    def ranking(self) -> tuple[str, ...]:
+        """Verified programs: the best beyond noise (the earliest of equals) first, then the others by speed-up."""
+        timings = {key: timing for key in self.graph if (timing := self.timing(key))}
+        best = ""
+        for key, timing in timings.items():
+            if not best or better(timing, timings[best]):
+                best = key
+        others = sorted((key for key in timings if key != best), key=lambda key: -timings[key].speedup)
+        return (best, *others) if best else ()
+
+    @property
+    def best(self) -> str:
+        """Key of the best verified program; empty when there is none."""
+        return self.ranking[0] if self.ranking else ""
+
+    def path(self, key: str) -> tuple[Step, ...]:
+        """The steps by which a program was first reached, from the root on; the root's path is empty."""
+        path: list[Step] = []
+        while key != self.root:
+            arrivals = (step for _, _, steps in self.graph.in_edges(key, data="steps") for step in steps)
+            path.append(min(arrivals, key=lambda step: step.index))
+            key = path[-1].parent
+        return tuple(reversed(path))

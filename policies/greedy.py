@@ -1,0 +1,35 @@
+"""Model-guided choice: the action with the best predicted time, as long as one is worth a try."""
+
+from __future__ import annotations
+
+from random import Random
+
+from mtmc.action import Action
+from mtmc.policies.policy import Choice, View
+
+GAIN = 0.995  # predicted times closer than 0.5 % are the same
+NEUTRAL = 1.02  # a fusion may cost this much: what it opens up comes later
+DOUBT = 1.05  # when times are measured, the model may be wrong by this much …
+PATIENCE = 3  # … for so many tries in a row
+
+
+class GreedyPolicy:
+    """Takes the lowest predicted time; stops when no action is predicted to beat the best program so far."""
+
+    name = "greedy"
+    guided = True
+
+    def choose(self, view: View, rng: Random) -> Choice:
+        worth = [action for action in view.moves if _worth_a_try(action, view)]
+        return Choice(min(worth, key=lambda action: view.predicted[action.id]) if worth else view.stop)
+
+
+def _worth_a_try(action: Action, view: View) -> bool:
+    predicted = view.predicted.get(action.id)
+    if predicted is None:
+        return False
+    if view.best_ms is None:
+        return True
+    doubt = view.measured and view.failures < PATIENCE
+    margin = DOUBT if doubt else NEUTRAL if action.family == "fusion" else GAIN
+    return predicted < margin * view.best_ms

@@ -1,0 +1,62 @@
+"""What a policy is: it looks at a View and names the next action. It edits nothing and times nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from mtmc.action import Action
+from mtmc.program import Program
+from mtmc.step import Step
+from mtmc.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class View:
+    """One decision: a program, its verdict, and the actions that are legal and not yet tried.
+
+    `legal` always ends with the `stop` action, which closes this program. `predicted` maps action ids to the predicted time
+    (ms) of the program they lead to; an action that leads to no running program, or was not looked at, is missing. `best_ms`
+    is the predicted time of the best program so far (None when nothing was predicted or verified); `measured` tells whether
+    verdicts carry measured times. `history` holds the steps from the root to here, `failures` counts the tries from here
+    that gained nothing.
+    """
+
+    program: Program
+    verdict: Verdict
+    legal: tuple[Action, ...]
+    predicted: Mapping[str, float] = field(default_factory=dict)
+    best_ms: float | None = None
+    measured: bool = False
+    history: tuple[Step, ...] = ()
+    failures: int = 0
+
+    @property
+    def stop(self) -> Action:
+        return self.legal[-1]
+
+    @property
+    def moves(self) -> tuple[Action, ...]:
+        """The legal actions without `stop`."""
+        return self.legal[:-1]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The action taken, and the probability of every legal action where the policy has one (by action id)."""
+
+    action: Action
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+
+
+class Policy(Protocol):
+    """`guided` asks the search to predict the outcome of the legal actions before `choose` is called."""
+
+    name: str
+    guided: bool
+
+    def choose(self, view: View, rng: Random) -> Choice:
+        """Pick from `view.legal`; all randomness comes from `rng`."""
+        ...
