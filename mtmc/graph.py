@@ -44,11 +44,23 @@ class Ref:
 
 
 @dataclass(frozen=True)
+class TorchConst:
+    """A dtype, layout, memory format or device inside `Node.args`, as the text that gives it back.
+
+    `torch.float32`, `torch.strided`, …; the bare word `device` stands for the device of the model's first input.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True)
 class Node:
     """One value of the graph.
 
-    `op` is `input`, `state` (parameter or buffer; `target` is its dotted path), `getitem`, an ATen name such as
-    `aten.linear.default`, or, after normalisation, a primitive name without dots (`pointwise`, `reduce`, …).
+    `op` is `input` (`target` is the parameter of `forward`; a scalar input has its value in `args`), `state` (parameter,
+    buffer or tensor attribute; `target` is its dotted path), `constant` (`args[0]` holds the values as nested tuples),
+    `getitem`, an ATen name such as `aten.linear.default`, or, after normalisation, a primitive name without dots
+    (`pointwise`, `reduce`, …).
     `type` is None where the value is not a tensor (tuples, scalars).
     """
 
