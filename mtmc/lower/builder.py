@@ -1,0 +1,171 @@
+"""Builder: collects the primitive nodes that a rule makes of one ATen node.
+
+Primitive nodes carry what codegen and the actions need in `kwargs`: `template` (module.function in `templates/`), `body` (the formula,
+over node names), `frame_in` / `frame_out` (see `mtmc.frames`), and template-specific entries. Views and PyTorch calls are `view` and
+`torch` nodes whose `kwargs["call"]` is the Python expression.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mtmc.frames import Frame, pad, split_for
+from mtmc.graph import Node, Ref, TensorType
+
+# Names with a meaning inside kernels, launchers or the forward: a node called so is renamed.
+RESERVED = frozenset(
+    "row red col index mask mean var total squares count delta peak top norm rstd value acc best where replace start stop at k m a b"
+    " out out_index numel cols reds rows grid blocks pid_m pid_n batch tl torch triton math libdevice self model supports inf nan tensors"
+    " taken x0 part SIZES BLOCK RED M N K identity finish combine better body partial dim strides".split()
+) | frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
+
+HALF = ("float16", "bfloat16")
+FLOATS = ("float32", "float64", *HALF)
+
+
+def compute_type(dtype: str) -> str:
+    """The type a value has inside a kernel: float32 for 16-bit floats, else its own."""
+    return "float32" if dtype in HALF else dtype
+
+
+def contiguous(shape: Sequence[int], dtype: str) -> TensorType:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return TensorType(tuple(shape), dtype, tuple(reversed(strides)))
+
+
+class NotMine(Exception):
+    """A rule declines: the node stays a PyTorch call. Carries the reason."""
+
+
+@dataclass
+class Builder:
+    """Nodes made so far, by name; `aliases` maps ATen names to the node that holds their value.
+
+    `varying` holds the `node.argument` keys whose numbers differ between the sizes of a problem; `sizes` collects their values.
+    """
+
+    varying: frozenset[str] = frozenset()
+    nodes: dict[str, Node] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, Any] = field(default_factory=dict)
+
+    def type(self, name: str) -> TensorType:
+        found = self.nodes[name].type
+        if found is None:
+            raise NotMine(f"{name} is not a tensor")
+        return found
+
+    def fresh(self, name: str) -> str:
+        """A free name: not reserved, not taken."""
+        name = f"{name}_" if name in RESERVED else name
+        taken, count = name, 1
+        while taken in self.nodes:
+            count += 1
+            taken = f"{name}_{count}"
+        return taken
+
+    def add(self, node: Node) -> str:
+        self.nodes[node.name] = node
+        return node.name
+
+    def unit(self, name: str, template: str, operands: Sequence[str], type: TensorType, **facts: Any) -> str:
+        """A node computed by a kernel of `template`; its operands are made contiguous where they are not."""
+        loose = facts.pop("strided", False)
+        names = [o if loose or self.nodes[o].op == "scalar" else self.dense(o) for o in operands]
+        if names != list(operands) and "body" in facts:
+            facts["body"] = rename(facts["body"], dict(zip(operands, names, strict=True)))
+        args = tuple(Ref(n) for n in dict.fromkeys(names))
+        facts = {"template": template, **facts}
+        return self.add(Node(self.fresh(name), "unit", args, facts, contiguous(type.shape, type.dtype)))
+
+    def view(self, name: str, call: str, source: str, type: TensorType) -> str:
+        return self.add(Node(self.fresh(name), "view", (Ref(source),), {"call": call}, type))
+
+    def dense(self, name: str) -> str:
+        """`name`, or a contiguous copy of it."""
+        found = self.type(name)
+        if found.contiguous:
+            return name
+        for node in self.nodes.values():
+            if node.kwargs.get("template") == "movement.copy" and node.args == (Ref(name),):
+                return node.name
+        if len(found.shape) > 5:
+            raise NotMine(f"a copy of {len(found.shape)} dimensions")
+        return self.add(
+            Node(self.fresh(f"{name}_copy"), "unit", (Ref(name),), {"template": "movement.copy"}, contiguous(found.shape, found.dtype))
+        )
+
+    def reshaped(self, name: str, shape: tuple[int, ...], text: str) -> str:
+        """A contiguous `name` seen in another shape; `text` is the Python expression of the shape."""
+        dense = self.dense(name)
+        if self.type(dense).shape == shape:
+            return dense
+        return self.view(f"{name}_view", f"{dense}.view({text})", dense, contiguous(shape, self.type(dense).dtype))
+
+    def pointwise(self, name: str, body: str, type: TensorType) -> str:
+        """Elementwise `body` over node names; numbers are literals. Result broadcast to `type.shape`."""
+        operands = [n for n in dict.fromkeys(names_in(body)) if n in self.nodes]
+        shapes = [self.type(o).shape for o in operands if self.nodes[o].op != "scalar"]
+        rank = len(type.shape)
+        coordinates = {"row", "col"} & set(names_in(body))
+        if not coordinates and all(pad(s, rank) == type.shape or _single(s) for s in shapes):
+            return self.unit(name, "pointwise.flat", operands, type, body=body, frame_out=(("index", 0, rank),))
+        split = rank - 1 if coordinates else split_for(type.shape, [*shapes, type.shape])
+        frame: Frame = (("row", 0, split), ("col", split, rank))
+        return self.unit(name, "pointwise.rows", operands, type, body=body, frame_out=frame, split=split)
+
+    def scalar(self, name: str, value: float) -> str:
+        """A number that depends on the problem's size: an argument of the kernel, kept in SIZES."""
+        if name not in self.nodes:
+            self.sizes[name] = value
+            self.add(Node(name, "scalar", kwargs={"value": value}))
+        return name
+
+    def count_text(self, node: str, value: float) -> str:
+        """An element count, as a scalar operand."""
+        return self.scalar(f"{node}_count", value)
+
+    def reshaped_as(self, name: str, source: str, type: TensorType, text: str) -> str:
+        """A view of a contiguous value, named as asked."""
+        return self.view(name, f"{source}.view({text})", source, contiguous(type.shape, type.dtype))
+
+    def cast(self, name: str, dtype: str) -> str:
+        """Text of `name` as a value of `dtype` inside a kernel."""
+        have, want = compute_type(self.type(name).dtype), compute_type(dtype)
+        return name if have == want else f"{name}.to(tl.{'int1' if want == 'bool' else want})"
+
+
+def _single(shape: tuple[int, ...]) -> bool:
+    return all(s == 1 for s in shape)
+
+
+def names_in(expression: str) -> list[str]:
+    """Plain names of an expression in order of appearance (`tl` and called functions included)."""
+    found = [n for n in ast.walk(ast.parse(expression, mode="eval")) if isinstance(n, ast.Name)]
+    return [n.id for n in sorted(found, key=lambda n: (n.lineno, n.col_offset))]
+
+
+def rename(expression: str, names: dict[str, str]) -> str:
+    """The expression with plain names replaced; a value may itself be an expression."""
+    tree = ast.parse(expression, mode="eval")
+
+    class Rename(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.AST:
+            return ast.parse(names[node.id], mode="eval").body if node.id in names else node
+
+    return ast.unparse(Rename().visit(tree))
+
+
+def literal(value: Any) -> str:
+    """A number as kernel text."""
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return f'float("{value}")'
+    if isinstance(value, float) and value != value:
+        return 'float("nan")'
+    return repr(value)

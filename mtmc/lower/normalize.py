@@ -1,0 +1,190 @@
+"""ATen graph -> primitive graph: every node becomes kernels of the templates, a view, or stays a PyTorch call with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mtmc.graph import Graph, Node, Ref, TensorType, walk
+from mtmc.lower import rules_contraction as contraction
+from mtmc.lower import rules_loss as loss
+from mtmc.lower import rules_pointwise as pointwise
+from mtmc.lower import rules_reduction as reduction
+from mtmc.lower import rules_view as view
+from mtmc.lower.builder import FLOATS, Builder, NotMine
+
+Rule = Callable[[Builder, Node, TensorType], str]
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys([*pointwise.FORMULAS, "gelu", "pow", "clamp"], pointwise.pointwise),
+    **dict.fromkeys(("_to_copy", "to", "type_as"), pointwise.cast),
+    **dict.fromkeys([*view.METHODS, "slice"], view.view),
+    **dict.fromkeys(view.NOTHING, view.nothing),
+    **dict.fromkeys(("sum", "mean", "amax", "amin", "prod", "max", "min"), reduction.reduction),
+    **dict.fromkeys(("argmax", "argmin"), reduction.arg_reduction),
+    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), reduction.softmax),
+    **dict.fromkeys(("var", "std"), reduction.variance),
+    "linalg_vector_norm": reduction.vector_norm,
+    "logsumexp": reduction.logsumexp,
+    "layer_norm": reduction.layer_norm,
+    "group_norm": reduction.group_norm,
+    "instance_norm": reduction.instance_norm,
+    "rms_norm": reduction.rms_norm,
+    **dict.fromkeys(("mm", "bmm", "matmul"), contraction.matmul),
+    **dict.fromkeys(("addmm", "baddbmm"), contraction.addmm),
+    "linear": contraction.linear,
+    "einsum": contraction.einsum,
+    **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"), loss.elementwise),
+    "cross_entropy_loss": loss.cross_entropy,
+    "triplet_margin_loss": loss.triplet_margin,
+    "cosine_similarity": loss.cosine_similarity,
+    "cat": view.cat,
+    **dict.fromkeys(("embedding", "index_select", "index"), view.lookup),
+    "gather": view.gather,
+}
+# Operators with several results: (rule of one result by index).
+PARTS: dict[str, Callable[[Builder, Node, int, TensorType], str]] = {
+    "max": reduction.extremum_with_index,
+    "min": reduction.extremum_with_index,
+    "_native_batch_norm_legit_functional": reduction.batch_norm,
+    "broadcast_tensors": view.broadcast,
+}
+
+
+@dataclass(frozen=True)
+class Normalized:
+    """The primitive graph, the values of SIZES at this size, and why nodes stayed PyTorch calls (by node name)."""
+
+    graph: Graph
+    sizes: dict[str, Any]
+    reasons: dict[str, str]
+
+
+def normalize(graph: Graph, varying: frozenset[str] = frozenset(), keep: frozenset[str] = frozenset()) -> Normalized:
+    """Rewrites every node; those named in `keep` stay PyTorch calls on purpose."""
+    b = Builder(varying)
+    reasons: dict[str, str] = {}
+    for node in graph.nodes:
+        resolved = _resolved(node, b.aliases)
+        name = resolved.name.replace("_native_batch_norm_legit_functional", "batch_norm")
+        resolved = replace(resolved, name=name)
+        if node.op in ("input", "state"):
+            name = b.add(Node(b.fresh(node.target if node.op == "input" else node.name), node.op, node.args, type=node.type, target=node.target))
+            b.aliases[node.name] = name
+            continue
+        before = dict(b.nodes), dict(b.sizes)
+        if node.op == "constant":
+            made = Node(b.fresh(node.name), "constant", node.args, type=node.type)
+            b.aliases[node.name] = b.add(made)
+            continue
+        try:
+            if node.name in keep:
+                raise NotMine("given back to PyTorch")
+            result = _apply(b, resolved, graph)
+        except NotMine as reason:
+            b.nodes, b.sizes = before
+            result = _call(b, resolved)
+            if node.type is not None or node.op != "getitem":
+                reasons[node.name] = str(reason)
+        b.aliases[node.name] = result
+    return Normalized(_finished(graph, b), b.sizes, {k: v for k, v in reasons.items() if b.aliases[k] in b.nodes})
+
+
+def _apply(b: Builder, node: Node, graph: Graph) -> str:
+    if node.op == "getitem":
+        return _part(b, node, graph)
+    base = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
+    if base in PARTS and node.type is None:
+        b.add(Node(f"{node.name}__parts", "pending", node.args, {**node.kwargs, "op": node.op, "name": node.name}))
+        return f"{node.name}__parts"
+    if node.type is None or base not in RULES:
+        raise NotMine(f"no template for {node.op}")
+    if node.type.shape == () and node.type.dtype == "int64":
+        raise NotMine("a counter")
+    if base not in view.METHODS and node.type.dtype not in (*FLOATS, "int64", "int32", "bool"):
+        raise NotMine(f"results of type {node.type.dtype}")
+    return RULES[base](b, node, node.type)
+
+
+def _part(b: Builder, node: Node, graph: Graph) -> str:
+    """One result of an operator with several."""
+    source, index = node.args[0].name, node.args[1]
+    pending = b.nodes.get(source)
+    if pending is None or pending.op != "pending" or node.type is None:
+        raise NotMine("element of a tuple")
+    whole = Node(pending.kwargs["name"], pending.kwargs["op"], pending.args, {k: v for k, v in pending.kwargs.items() if k not in ("op", "name")})
+    return PARTS[whole.op.split(".")[1]](b, whole, index, node.type)
+
+
+def _resolved(node: Node, aliases: dict[str, str]) -> Node:
+    def visit(value: Any) -> Any:
+        if isinstance(value, Ref):
+            return Ref(aliases.get(value.name, value.name))
+        if isinstance(value, (tuple, list)):
+            return tuple(visit(v) for v in value)
+        return value
+
+    return Node(node.name, node.op, visit(node.args), {k: visit(v) for k, v in node.kwargs.items()}, node.type, node.target)
+
+
+def _call(b: Builder, node: Node) -> str:
+    """The node as a PyTorch call; an element of a tuple or a small constant is no operator of its own."""
+    if node.op == "getitem":
+        source = node.args[0].name
+        if b.nodes[source].op == "pending":
+            b.nodes[source] = _torch_node(b, source, b.nodes[source])
+        return b.add(Node(b.fresh(node.name), "item", node.args, {"call": f"{source}[{node.args[1]}]"}, node.type))
+    made = _torch_node(b, b.fresh(node.name), node)
+    return b.add(made)
+
+
+def _torch_node(b: Builder, name: str, node: Node) -> Node:
+    kwargs = {k: v for k, v in node.kwargs.items() if k not in ("op", "name")}
+    op = node.kwargs.get("op", node.op)
+    original = node.kwargs.get("name", node.name)
+    numbers = {f"{original}.{k}": v for k, v in (*enumerate(node.args), *kwargs.items())}
+    used = {k: v for k, v in numbers.items() if k in b.varying}
+    b.sizes.update(used)
+    return Node(name, "torch", node.args, {"op": op, "kwargs": kwargs, "key": original, "sizes": tuple(used)}, node.type)
+
+
+def _finished(graph: Graph, b: Builder) -> Graph:
+    """Only what the results need, in order; output and mutations renamed."""
+
+    def visit(value: Any) -> Any:
+        if isinstance(value, Ref):
+            return Ref(b.aliases.get(value.name, value.name))
+        if isinstance(value, dict):
+            return {k: visit(v) for k, v in value.items()}
+        return type(value)(visit(v) for v in value) if isinstance(value, (tuple, list)) else value
+
+    output = visit(graph.output)
+    mutations = {path: b.aliases.get(name, name) for path, name in graph.mutations.items()}
+    needed = {r.name for r in walk(output)} | set(mutations.values())
+    for node in reversed(list(b.nodes.values())):
+        if node.name in needed:
+            needed.update(node.inputs)
+            needed.update(n for n in node.kwargs.get("scalars", ()))
+    nodes = tuple(n for n in b.nodes.values() if n.name in needed or n.op == "input")
+    return Graph(nodes, output, mutations)
+
+
+def varying_arguments(full: Graph, others: Sequence[Graph]) -> frozenset[str]:
+    """Keys `node.argument` whose plain values differ between the sizes."""
+    found = set()
+    for other in others:
+        for mine, theirs in zip(full.nodes, other.nodes, strict=True):
+            if mine.op in ("input", "state"):
+                continue
+            left, right = _named(mine), _named(theirs)
+            found |= {f"{mine.name}.{k}" for k in left if left[k] != right.get(k)}
+    return frozenset(found)
+
+
+def _named(node: Node) -> dict[Any, Any]:
+    """Arguments by schema name and by position."""
+    by_place = dict(enumerate(node.args)) | dict(node.kwargs)
+    if not node.op.startswith("aten."):
+        return by_place
+    return by_place | pointwise.arguments(node)

@@ -1,0 +1,149 @@
+"""Matrix products and contractions."""
+
+from __future__ import annotations
+
+from mtmc.frames import Frame
+from mtmc.graph import Node, Ref, TensorType
+from mtmc.lower.builder import FLOATS, Builder, NotMine, contiguous
+from mtmc.lower.rules_pointwise import arguments
+
+
+def product(b: Builder, name: str, left: str, right: str, type: TensorType) -> str:
+    """left [..., M, K] @ right [K, N], or batches [B, M, K] @ [B, K, N]."""
+    a, c = b.type(left), b.type(right)
+    if a.dtype != c.dtype or a.dtype not in FLOATS or a.dtype == "float64":
+        raise NotMine(f"product of {a.dtype} and {c.dtype}")
+    if left == right:
+        right = b.view(f"{name}_right", f"{right}.detach()", right, c)
+    rank = len(type.shape)
+    frame: Frame = (("row", 0, rank - 1), ("col", rank - 1, rank))
+    facts = {"frame_out": frame, "strided": True, "letters": ("a", "b")}
+    if len(c.shape) == 2 and len(a.shape) >= 2:
+        if len(a.shape) > 2:
+            left = b.dense(left)
+        template = "contraction.matvec" if c.shape[1] == 1 else "contraction.matmul"
+        return b.unit(name, template, [left, right], type, **facts)
+    if len(a.shape) == 3 == len(c.shape) and a.shape[0] == c.shape[0]:
+        return b.unit(name, "contraction.bmm", [left, right], type, **facts)
+    raise NotMine(f"product of shapes {a.shape} and {c.shape}")
+
+
+def matmul(b: Builder, node: Node, type: TensorType) -> str:
+    """mm, bmm and matmul of any ranks."""
+    args = arguments(node)
+    left = args["self"].name
+    right = (args["mat2"] if "mat2" in args else args["other"]).name
+    a, c = b.type(left), b.type(right)
+    if len(a.shape) >= 2 and len(c.shape) >= 2:
+        if len(c.shape) == 2 or len(a.shape) == len(c.shape) == 3:
+            return product(b, node.name, left, right, type)
+        return _batched(b, node.name, left, right, type)
+    if len(c.shape) == 1 and len(a.shape) >= 2:
+        column = b.view(f"{node.name}_column", f"{right}.unsqueeze(1)", right, TensorType((*c.shape, 1), c.dtype, (1, 1)))
+        full = product(b, f"{node.name}_full", left, column, TensorType((*type.shape, 1), type.dtype))
+        return b.view(node.name, f"{full}.squeeze(-1)", full, contiguous(type.shape, type.dtype))
+    raise NotMine("product with a vector on the left")
+
+
+def _batched(b: Builder, name: str, left: str, right: str, type: TensorType) -> str:
+    """Equal leading dimensions flattened to one batch."""
+    a, c = b.type(left).shape, b.type(right).shape
+    if a[:-2] != c[:-2]:
+        raise NotMine(f"product of shapes {a} and {c}")
+    batch = 1
+    for size in a[:-2]:
+        batch *= size
+    flat = []
+    for source, shape in ((left, a), (right, c)):
+        text = f"(-1, {b.dense(source)}.shape[-2], {b.dense(source)}.shape[-1])"
+        flat.append(b.reshaped(source, (batch, *shape[-2:]), text))
+    full = product(b, f"{name}_batch", *flat, TensorType((batch, *type.shape[-2:]), type.dtype))
+    lead = ", ".join(f"{left}.shape[{d}]" for d in range(len(a) - 2))
+    return b.view(name, f"{full}.view({lead}, {full}.shape[1], {full}.shape[2])", full, contiguous(type.shape, type.dtype))
+
+
+def linear(b: Builder, node: Node, type: TensorType) -> str:
+    """x @ weight.T + bias; the bias is a kernel of its own."""
+    args = arguments(node)
+    bias = args["bias"]
+    weight = args["weight"].name
+    have = b.type(weight)
+    turned = b.view(f"{node.name}_weight", f"{weight}.t()", weight, TensorType(have.shape[::-1], have.dtype, (1, have.shape[1])))
+    left = args["input"].name
+    if len(b.type(left).shape) == 1:
+        raise NotMine("linear of a vector")
+    value = product(b, node.name if bias is None else f"{node.name}_product", left, turned, type)
+    return value if bias is None else b.pointwise(node.name, f"{value} + {bias.name}", type)
+
+
+def addmm(b: Builder, node: Node, type: TensorType) -> str:
+    """beta * self + alpha * (a @ b)."""
+    args = arguments(node)
+    first, second = ("mat1", "mat2") if "mat1" in args else ("batch1", "batch2")
+    value = product(b, f"{node.name}_product", args[first].name, args[second].name, type)
+    alpha, beta = args["alpha"], args["beta"]
+    left = value if alpha == 1 else f"{value} * {float(alpha)!r}"
+    right = args["self"].name if beta == 1 else f"{args['self'].name} * {float(beta)!r}"
+    return b.pointwise(node.name, f"{left} + {right}", type)
+
+
+def einsum(b: Builder, node: Node, type: TensorType) -> str:
+    """Two operands, no repeated letters inside one: permuted to [batch, M, K] @ [batch, K, N]."""
+    equation, operands = node.args[0].replace(" ", ""), [r.name for r in node.args[1]]
+    if len(operands) != 2 or "->" not in equation or "." in equation:
+        raise NotMine("einsum other than of two operands with an explicit result")
+    terms, result = equation.split("->")
+    left, right = terms.split(",")
+    if any(len(set(t)) != len(t) for t in (left, right, result)):
+        raise NotMine("einsum with a repeated letter")
+    batch = [c for c in result if c in left and c in right]
+    rows, cols = [c for c in result if c in left and c not in right], [c for c in result if c in right and c not in left]
+    summed = [c for c in left if c in right and c not in result]
+    if set(left) | set(right) != set(batch + rows + cols + summed) or not (rows and cols and summed):
+        raise NotMine("einsum that is no contraction")
+    sizes = dict(zip(left + right, b.type(operands[0]).shape + b.type(operands[1]).shape, strict=True))
+    a = _arranged(b, operands[0], left, (batch, rows, summed), sizes)
+    c = _arranged(b, operands[1], right, (batch, summed, cols), sizes)
+    order = batch + rows + cols
+    flat = [_count(g, sizes) for g in ((batch, rows, cols) if batch else (rows, cols))]
+    full = product(b, f"{node.name}_product", a, c, TensorType(tuple(flat), type.dtype))
+    where = {ch: f"{n}.shape[{t.index(ch)}]" for n, t in zip(reversed(operands), (right, left), strict=True) for ch in t}
+    text = f"{full}.view({', '.join(where[ch] for ch in order)})"
+    shaped = b.view(f"{node.name}_shaped", text, full, contiguous([sizes[ch] for ch in order], type.dtype))
+    if order == list(result):
+        b.aliases[node.name] = shaped
+        return shaped
+    dims = tuple(order.index(ch) for ch in result)
+    strides = b.type(shaped).strides
+    turned = TensorType(type.shape, type.dtype, tuple(strides[d] for d in dims))
+    return b.view(node.name, f"{shaped}.permute({dims})", shaped, turned)
+
+
+def _count(letters: list[str], sizes: dict[str, int]) -> int:
+    total = 1
+    for letter in letters:
+        total *= sizes[letter]
+    return total
+
+
+def _arranged(b: Builder, name: str, term: str, groups: tuple[list[str], ...], sizes: dict[str, int]) -> str:
+    """The operand with its letters in the order of `groups`, each group one dimension (an empty batch is left out)."""
+    order = [c for group in groups for c in group]
+    have = b.type(name)
+    dims = tuple(term.index(c) for c in order)
+    if dims != tuple(range(len(dims))):
+        strides = have.strides or contiguous(have.shape, have.dtype).strides
+        turned = TensorType(tuple(have.shape[d] for d in dims), have.dtype, tuple(strides[d] for d in dims))
+        name = b.view(f"{name}_turned", f"{name}.permute({dims})", name, turned)
+    kept = [g for g in groups if g]
+    if all(len(g) == 1 for g in kept):
+        return name
+    shape = tuple(_count(g, sizes) for g in kept)
+    dense = b.dense(name)
+    spots, at = [], 0
+    for group in kept:
+        spots.append(" * ".join(f"{dense}.shape[{at + i}]" for i in range(len(group))))
+        at += len(group)
+    return b.reshaped(dense, shape, f"{', '.join(spots)}")
+
+

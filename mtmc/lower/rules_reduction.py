@@ -1,0 +1,345 @@
+"""Reductions, softmax and normalisations: which template, over which extents."""
+
+from __future__ import annotations
+
+from math import prod
+
+from mtmc.frames import Frame
+from mtmc.graph import Node, Ref, TensorType
+from mtmc.lower.builder import FLOATS, Builder, NotMine, compute_type, literal
+from mtmc.lower.rules_pointwise import arguments
+
+# kind: (identity for floats, combine, finish)
+KINDS = {
+    "sum": ("0.0", "op_add", "op_sum_over"),
+    "prod": ("1.0", "op_multiply", "op_prod_over"),
+    "max": ('float("-inf")', "op_nan_maximum", "op_max_over"),
+    "min": ('float("inf")', "op_nan_minimum", "op_min_over"),
+}
+
+
+def shape_text(name: str, dims: list[int], rank: int, keepdim: bool) -> str:
+    """Launcher text of the reduced shape, read from the operand."""
+    parts = [f"{name}.shape[{d}]" if d not in dims else "1" for d in range(rank) if keepdim or d not in dims]
+    return f"({', '.join(parts)},)" if parts else "()"
+
+
+def _extent(name: str, first: int, last: int) -> str:
+    return " * ".join(f"{name}.shape[{d}]" for d in range(first, last)) or "1"
+
+
+def layout(dims: list[int], rank: int) -> tuple[str, Frame]:
+    """Template suffix and input frame for a reduction over `dims`."""
+    first, last = dims[0], dims[-1] + 1
+    kept = [d for d in range(rank) if d not in dims]
+    if len(dims) == last - first:
+        if last == rank:
+            return "row", (("row", 0, first), ("col", first, rank))
+        return "mid", (("row", 0, first), ("red", first, last), ("col", last, rank))
+    if kept and kept[-1] - kept[0] + 1 == len(kept):
+        return "chan", (("row", 0, kept[0]), ("red", kept[0], kept[-1] + 1), ("col", kept[-1] + 1, rank))
+    raise NotMine(f"reduction over dimensions {dims} of {rank}")
+
+
+def frame_after(frame: Frame, dims: list[int], rank: int, keepdim: bool) -> Frame:
+    """The output's frame: the kept coordinates, over the dimensions they have in the output."""
+
+    def position(d: int) -> int:
+        return d if keepdim else d - sum(1 for e in dims if e < d)
+
+    return tuple((c, position(i), position(j)) for c, i, j in frame if not any(i <= d < j for d in dims) and i < j)
+
+
+def dims_of(value: object, rank: int) -> list[int]:
+    if value is None or value == ():
+        return list(range(rank))
+    items = value if isinstance(value, (tuple, list)) else (value,)
+    return sorted(d % rank if rank else 0 for d in items)
+
+
+def reduce(b: Builder, name: str, kind: str, source: str, dims: list[int], keepdim: bool, dtype: str = "") -> str:
+    """A reduction kernel over `dims` of `source`."""
+    source = b.dense(source)
+    have = b.type(source)
+    rank = len(have.shape)
+    if rank == 0 or prod(have.shape) == 0:
+        raise NotMine("reduction of a scalar or of nothing")
+    suffix, frame = layout(dims, rank)
+    shape = tuple(1 if d in dims else s for d, s in enumerate(have.shape) if keepdim or d not in dims)
+    is_float = have.dtype in FLOATS
+    identity, combine, finish = KINDS[kind]
+    if not is_float:
+        if kind != "sum":
+            raise NotMine(f"{kind} of integers")
+        identity = "0"
+    cols_from = {c: (i, j) for c, i, j in frame}
+    out = dtype or (have.dtype if is_float else "int64")
+    acc = compute_type(have.dtype) if is_float else "int64"
+    body = source if is_float else f"{source}.to(tl.int64)"
+    return b.unit(
+        name, f"reduction.{suffix}", [source], TensorType(shape, out), body=body, frame_in=frame,
+        frame_out=frame_after(frame, dims, rank, keepdim), shape=shape_text(source, dims, rank, keepdim),
+        cols=_extent(source, *cols_from["col"]), reds=_extent(source, *cols_from.get("red", (0, 0))),
+        identity=identity, combine=combine, finish=finish, acc=acc,
+    )  # fmt: skip
+
+
+def reduction(b: Builder, node: Node, type: TensorType) -> str:
+    """sum, mean, amax, amin, prod, max, min in their variants with one tensor result."""
+    args = arguments(node)
+    base = node.op.split(".")[1]
+    source = args["self"].name
+    rank = len(b.type(source).shape)
+    dims = dims_of(args.get("dim"), rank)
+    keepdim = bool(args.get("keepdim", False))
+    if base == "mean":
+        if b.type(source).dtype not in FLOATS:
+            raise NotMine("mean of integers")
+        total = reduce(b, f"{node.name}_sum", "sum", source, dims, keepdim, compute_type(type.dtype))
+        count = float(prod(b.type(source).shape[d] for d in dims))
+        return b.pointwise(node.name, f"{total} / {b.count_text(node.name, count)}", type)
+    kind = {"sum": "sum", "amax": "max", "amin": "min", "max": "max", "min": "min", "prod": "prod"}[base]
+    return reduce(b, node.name, kind, source, dims, keepdim, type.dtype)
+
+
+def extremum_with_index(b: Builder, node: Node, index: int, type: TensorType) -> str:
+    """One of the two results of max/min along a dimension."""
+    args = arguments(node)
+    base = node.op.split(".")[1]
+    if index == 0:
+        source = args["self"].name
+        dims = dims_of(args["dim"], len(b.type(source).shape))
+        return reduce(b, f"{node.name}_values", base, source, dims, args["keepdim"], type.dtype)
+    return _arg(b, f"{node.name}_indices", base, args["self"].name, args["dim"], args["keepdim"], type)
+
+
+def arg_reduction(b: Builder, node: Node, type: TensorType) -> str:
+    args = arguments(node)
+    kind = node.op.split(".")[1].removeprefix("arg")
+    return _arg(b, node.name, kind, args["self"].name, args["dim"], args["keepdim"], type)
+
+
+def _arg(b: Builder, name: str, kind: str, source: str, dim: int | None, keepdim: bool, type: TensorType) -> str:
+    source = b.dense(source)
+    have = b.type(source)
+    if have.dtype not in FLOATS:
+        raise NotMine("index of an extremum of integers")
+    rank = len(have.shape)
+    dims = dims_of(dim, rank)
+    suffix, frame = layout(dims, rank)
+    places = {c: (i, j) for c, i, j in frame}
+    return b.unit(
+        name, f"arg_reduction.{suffix}", [source], type, body=source, frame_in=frame,
+        frame_out=frame_after(frame, dims, rank, keepdim), shape=shape_text(source, dims, rank, keepdim),
+        cols=_extent(source, *places["col"]), reds=_extent(source, *places.get("red", (0, 0))),
+        identity=KINDS[kind][0], better="op_greater" if kind == "max" else "op_less", finish=KINDS[kind][2],
+        acc=compute_type(have.dtype),
+    )  # fmt: skip
+
+
+def vector_norm(b: Builder, node: Node, type: TensorType) -> str:
+    """linalg_vector_norm of order 1, 2 or inf."""
+    args = arguments(node)
+    source, order = args["self"].name, args["ord"]
+    have = b.type(source)
+    dims = dims_of(args["dim"], len(have.shape))
+    name, keepdim, wide = node.name, bool(args["keepdim"]), compute_type(type.dtype)
+    if order == 2:
+        squares = b.pointwise(f"{name}_square", f"{source} * {source}", TensorType(have.shape, wide))
+        total = reduce(b, f"{name}_sum", "sum", squares, dims, keepdim)
+        return b.pointwise(name, f"tl.sqrt_rn({total})", type)
+    if order not in (1, float("inf")):
+        raise NotMine(f"norm of order {order}")
+    magnitude = b.pointwise(f"{name}_abs", f"tl.abs({source})", TensorType(have.shape, wide))
+    return reduce(b, name, "sum" if order == 1 else "max", magnitude, dims, keepdim, type.dtype)
+
+
+def logsumexp(b: Builder, node: Node, type: TensorType) -> str:
+    """m + log(sum(exp(x - m))), m = max x (0 where infinite)."""
+    args = arguments(node)
+    source = args["self"].name
+    have = b.type(source)
+    dims = dims_of(args["dim"], len(have.shape))
+    top = reduce(b, f"{node.name}_max", "max", source, dims, True)
+    kept = b.type(top).shape
+    top = b.pointwise(f"{node.name}_top", f'tl.where(tl.abs({top}) == float("inf"), 0.0, {top})', TensorType(kept, have.dtype))
+    terms = b.pointwise(f"{node.name}_exp", f"tl.exp({source} - {top})", have)
+    total = reduce(b, f"{node.name}_sum", "sum", terms, dims, True)
+    if args["keepdim"]:
+        return b.pointwise(node.name, f"{top} + tl.log({total})", type)
+    full = b.pointwise(f"{node.name}_full", f"{top} + tl.log({total})", TensorType(kept, type.dtype))
+    return b.reshaped_as(node.name, full, type, shape_text(b.dense(source), dims, len(have.shape), False))
+
+
+def moments(b: Builder, name: str, source: str, dims: list[int], keepdim: bool) -> tuple[str, str]:
+    """Mean and biased variance over `dims`, as two nodes."""
+    source = b.dense(source)
+    have = b.type(source)
+    rank = len(have.shape)
+    suffix, frame = layout(dims, rank)
+    if suffix == "mid" and frame[0][1] == frame[0][2]:  # leading dimensions only: channels are the rest
+        suffix, frame = "chan", (("row", 0, dims[-1] + 1), ("red", dims[-1] + 1, rank), ("col", rank, rank))
+    if suffix == "mid" or have.dtype not in FLOATS:
+        raise NotMine(f"variance over dimensions {dims} of {rank}")
+    places = {c: (i, j) for c, i, j in frame}
+    shape = tuple(1 if d in dims else s for d, s in enumerate(have.shape) if keepdim or d not in dims)
+    wide = compute_type(have.dtype)
+    pair = b.unit(
+        f"{name}_moments", f"moments.{suffix}", [source], TensorType(shape, wide), body=source, frame_in=frame, frame_out=(),
+        shape=shape_text(source, dims, rank, keepdim), cols=_extent(source, *places["col"]),
+        reds=_extent(source, *places.get("red", (0, 0))), acc=wide, results=(f"{name}_mean", f"{name}_var"),
+    )  # fmt: skip
+    type = b.type(pair)
+    return tuple(b.add(Node(b.fresh(f"{name}_{part}"), "part", (Ref(pair),), {}, type)) for part in ("mean", "var"))  # type: ignore[return-value]
+
+
+def variance(b: Builder, node: Node, type: TensorType) -> str:
+    """var and std with any correction."""
+    args = arguments(node)
+    source = args["self"].name
+    have = b.type(source)
+    dims = dims_of(args.get("dim"), len(have.shape))
+    correction = args.get("correction", 1 if args.get("unbiased", True) else 0)
+    correction = 1 if correction is None else correction
+    _, var = moments(b, node.name, source, dims, bool(args.get("keepdim", False)))
+    count = prod(have.shape[d] for d in dims)
+    scale = b.count_text(node.name, count / (count - correction))
+    body = var if not correction else f"{var} * {scale}"
+    if node.op.split(".")[1] == "std":
+        body = f"tl.sqrt_rn({body})"
+    return b.pointwise(node.name, body, type)
+
+
+def softmax(b: Builder, node: Node, type: TensorType) -> str:
+    args = arguments(node)
+    source = b.dense(args["self"].name)
+    have = b.type(source)
+    rank = len(have.shape)
+    if have.dtype not in FLOATS or rank == 0:
+        raise NotMine("softmax of integers")
+    dim = args["dim"] % rank
+    log = "log" in node.op
+    suffix, frame = layout([dim], rank)
+    finish = "operand - top - tl.log(norm)" if log else "tl.exp(operand - top) / norm"
+    return b.unit(
+        node.name, f"normalization.softmax_{suffix}", [source], type, body=source, finish=finish, frame_in=frame, frame_out=frame,
+        acc=compute_type(have.dtype), cols=_extent(source, *frame[-1][1:]),
+        reds=f"{source}.shape[{dim}]", shape=f"{source}.shape",
+    )  # fmt: skip
+
+
+def _affine(b: Builder, name: str, value: str, weight: Ref | None, bias: Ref | None, type: TensorType, tail: tuple[int, ...]) -> str:
+    """value * weight + bias, each in its own kernel; `tail` is the shape the weights broadcast in."""
+    for ref, sign, last in ((weight, "*", bias is None), (bias, "+", True)):
+        if ref is None:
+            continue
+        operand = ref.name
+        if b.type(operand).shape != tail:
+            operand = b.reshaped(operand, tail, f"({', '.join('-1' if s != 1 else '1' for s in tail)},)")
+        value = b.pointwise(name if last else f"{name}_scaled", f"{value} {sign} {operand}", type)
+    return value
+
+
+def _normalize(b: Builder, name: str, source: str, split: int, eps: float, type: TensorType, affine: bool) -> str:
+    """(x - mean) / sqrt(var + eps) over the dimensions from `split` on."""
+    rank = len(type.shape)
+    frame: Frame = (("row", 0, split), ("col", split, rank))
+    return b.unit(
+        f"{name}_normal" if affine else name, "normalization.normalize_row", [source], type, body=source, frame_in=frame,
+        frame_out=frame, acc=compute_type(type.dtype), cols=_extent(source, split, rank), eps=literal(eps), shape=f"{source}.shape",
+    )  # fmt: skip
+
+
+def layer_norm(b: Builder, node: Node, type: TensorType) -> str:
+    args = arguments(node)
+    source = b.dense(args["input"].name)
+    split = len(type.shape) - len(args["normalized_shape"])
+    affine = args["weight"] is not None or args["bias"] is not None
+    value = _normalize(b, node.name, source, split, args["eps"], type, affine)
+    return _affine(b, node.name, value, args["weight"], args["bias"], type, tuple(args["normalized_shape"])) if affine else value
+
+
+def group_norm(b: Builder, node: Node, type: TensorType) -> str:
+    """Rows are (sample, group): x seen as [N, G, C / G, …]."""
+    args = arguments(node)
+    source = b.dense(args["input"].name)
+    n, c, *rest = type.shape
+    groups = args["num_groups"]
+    seen = (n, groups, c // groups, *rest)
+    tail = "".join(f", {source}.shape[{d}]" for d in range(2, len(type.shape)))
+    grouped = b.view(
+        f"{node.name}_groups", f"{source}.view({source}.shape[0], {groups}, -1{tail})", source, TensorType(seen, type.dtype)
+    )
+    value = _normalize(b, f"{node.name}_rows", grouped, 2, args["eps"], TensorType(seen, type.dtype), False)
+    back = b.view(f"{node.name}_flat", f"{value}.view({source}.shape)", value, TensorType(type.shape, type.dtype))
+    if args["weight"] is None and args["bias"] is None:
+        b.aliases[node.name] = back
+        return back
+    return _affine(b, node.name, back, args["weight"], args["bias"], type, (c, *(1 for _ in rest)))
+
+
+def instance_norm(b: Builder, node: Node, type: TensorType) -> str:
+    """Rows are (sample, channel)."""
+    args = arguments(node)
+    if not args["use_input_stats"] or args["running_mean"] is not None:
+        raise NotMine("instance norm with running statistics")
+    source = b.dense(args["input"].name)
+    affine = args["weight"] is not None
+    value = _normalize(b, node.name, source, 2, args["eps"], type, affine)
+    tail = (type.shape[1], *(1 for _ in type.shape[2:]))
+    return _affine(b, node.name, value, args["weight"], args["bias"], type, tail) if affine else value
+
+
+def rms_norm(b: Builder, node: Node, type: TensorType) -> str:
+    """x / sqrt(mean(x^2) + eps) * weight."""
+    args = arguments(node)
+    source = b.dense(args["input"].name)
+    rank = len(type.shape)
+    split = rank - len(args["normalized_shape"])
+    dims = list(range(split, rank))
+    eps = args["eps"] if args["eps"] is not None else 1.1920928955078125e-07
+    wide = compute_type(type.dtype)
+    squares = b.pointwise(f"{node.name}_square", f"{source} * {source}", TensorType(type.shape, wide))
+    total = reduce(b, f"{node.name}_sum", "sum", squares, dims, True)
+    count = b.count_text(node.name, float(prod(type.shape[split:])))
+    scale = b.pointwise(f"{node.name}_rms", f"1.0 / tl.sqrt_rn({total} / {count} + {eps!r})", TensorType(b.type(total).shape, wide))
+    weight = args["weight"]
+    value = b.pointwise(node.name if weight is None else f"{node.name}_normal", f"{source} * {scale}", type)
+    return value if weight is None else _affine(b, node.name, value, weight, None, type, tuple(args["normalized_shape"]))
+
+
+def batch_norm(b: Builder, node: Node, index: int, type: TensorType) -> str:
+    """Result `index` of _native_batch_norm_legit_functional: 0 output, 3 new running mean, 4 new running variance."""
+    args = arguments(node)
+    source, name = args["input"].name, node.name
+    have = b.type(source)
+    rank = len(have.shape)
+    tail = (have.shape[1], *(1 for _ in have.shape[2:]))
+    if not args["training"]:
+        raise NotMine("batch norm in evaluation mode has no batch statistics")
+    if f"{name}_mean" not in b.nodes:
+        moments(b, name, source, [d for d in range(rank) if d != 1], False)
+    mean, var = f"{name}_mean", f"{name}_var"
+    if index in (3, 4):
+        momentum, old = args["momentum"], args["running_mean" if index == 3 else "running_var"].name
+        count = prod(have.shape) // have.shape[1]
+        fresh = mean if index == 3 else f"{var} * {b.count_text(name, count / (count - 1))}"
+        return b.pointwise(f"{name}_running_{'mean' if index == 3 else 'var'}", f"{old} * {1 - momentum!r} + {fresh} * {momentum!r}", type)
+    if index:
+        raise NotMine("saved statistics of batch norm")
+    return _batch_normalized(b, name, source, (mean, var), args, type, tail)
+
+
+def _batch_normalized(b: Builder, name: str, source: str, stats: tuple[str, str], args: dict[str, object], type: TensorType, tail: tuple[int, ...]) -> str:  # noqa: PLR0913
+    text = f"({', '.join('-1' if s != 1 else '1' for s in tail)},)"
+    if len(tail) == 1:
+        text = "(-1,)"
+    wide = compute_type(type.dtype)
+    rstd = b.pointwise(f"{name}_rstd", f"1.0 / tl.sqrt_rn({stats[1]} + {args['eps']!r})", TensorType(b.type(stats[1]).shape, wide))
+    mean, rstd = (b.reshaped(s, tail, text) for s in (stats[0], rstd))
+    weight, bias = args["weight"], args["bias"]
+    value = b.pointwise(name if weight is None else f"{name}_normal", f"({source} - {mean}) * {rstd}", type)
+    if weight is None:
+        return value
+    assert isinstance(weight, Ref) and (bias is None or isinstance(bias, Ref))
+    return _affine(b, name, value, weight, bias, type, tail)

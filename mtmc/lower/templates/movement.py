@@ -1,0 +1,95 @@
+"""Data movement: strided copies (permute, expand, slice made contiguous; parts of a concatenation) and lookups by index."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, d1, d2, d3, d4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, BLOCK: tl.constexpr):
+    blocks = tl.cdiv(d4, BLOCK)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    col = ((tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    i0 = row // (d1 * d2 * d3)
+    i1 = row // (d2 * d3) % d1
+    i2 = row // d3 % d2
+    i3 = row % d3
+    x = tl.load(x_ptr + (i0 * x0 + i1 * x1 + i2 * x2 + i3 * x3) + col * x4, mask=col < d4)
+    tl.store(out_ptr + (i0 * y0 + i1 * y1 + i2 * y2 + i3 * y3) + col * y4, x, mask=col < d4)
+
+
+def copy_into(x, out):
+    """Copies x to out, both of one shape with at most five dimensions and any strides."""
+    lead = 5 - x.dim()
+    d0, d1, d2, d3, d4 = (1,) * lead + tuple(x.shape)
+    BLOCK = 256
+    grid = (d0 * d1 * d2 * d3 * triton.cdiv(d4, BLOCK),)
+    zeros = (0,) * lead
+    copy_kernel[grid](x, out, d1, d2, d3, d4, *zeros, *x.stride(), *zeros, *out.stride(), BLOCK=BLOCK, num_warps=2)
+    return out
+
+
+def launch_copy(x):
+    """A row-major copy of x."""
+    return copy_into(x, torch.empty(x.shape, dtype=x.dtype, device=x.device))
+
+
+def launch_restride(x, strides):
+    """A copy of x with the given strides (dense)."""
+    return copy_into(x, torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device))
+
+
+def launch_cat(tensors, dim):
+    """Concatenation along dim, one copy a part."""
+    shape = list(tensors[0].shape)
+    shape[dim] = sum(t.shape[dim] for t in tensors)
+    out = torch.empty(shape, dtype=tensors[0].dtype, device=tensors[0].device)
+    start = 0
+    for part in tensors:
+        copy_into(part, out.narrow(dim, start, part.shape[dim]))
+        start += part.shape[dim]
+    return out
+
+
+@triton.jit
+def lookup_kernel(operand_ptr, at_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    blocks = tl.cdiv(cols, BLOCK)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    col = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
+    mask = col < cols
+    at = tl.load(at_ptr + row)
+    value = tl.load(operand_ptr + at * cols + col, mask=mask)
+    index = row * cols + col
+    tl.store(out_ptr + index, value, mask=mask)
+
+
+def launch_lookup(operand, at):
+    """operand[at]: rows of a table by an integer tensor of any shape (embedding, index along the first dimension)."""
+    cols = operand.numel() // operand.shape[0]
+    out = torch.empty((*at.shape, *operand.shape[1:]), dtype=operand.dtype, device=operand.device)
+    BLOCK = 256
+    grid = (at.numel() * triton.cdiv(cols, BLOCK),)
+    lookup_kernel[grid](operand, at, out, cols, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    return out
+
+
+@triton.jit
+def gather_kernel(operand_ptr, at_ptr, out_ptr, taken, reds, cols, numel, BLOCK: tl.constexpr):
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = index < numel
+    row = index // (taken * cols)
+    col = index % cols
+    at = tl.load(at_ptr + index, mask=mask, other=0)
+    value = tl.load(operand_ptr + (row * reds + at) * cols + col, mask=mask)
+    tl.store(out_ptr + index, value, mask=mask)
+
+
+def launch_gather(operand, at, dim):
+    """torch.gather where at has operand's shape except along dim: out[r, t, c] = operand[r, at[r, t, c], c]."""
+    out = torch.empty(at.shape, dtype=operand.dtype, device=operand.device)
+    cols = at.stride(dim)
+    numel = out.numel()
+    BLOCK = 256
+    grid = (triton.cdiv(numel, BLOCK),)
+    gather_kernel[grid](operand, at, out, at.shape[dim], operand.shape[dim], cols, numel, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    return out

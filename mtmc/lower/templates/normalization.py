@@ -1,0 +1,127 @@
+"""Row-wise maps that need statistics of their own row: softmax, log-softmax and normalisation (x - mean) / sqrt(var + eps).
+
+`finish()` stands for the last formula. Plain form: one pass per statistic, one to write.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def finish(operand, top, norm):
+    return tl.exp(operand - top) / norm
+
+
+@triton.jit
+def softmax_row_kernel(operand_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    peak = tl.full((BLOCK,), float("-inf"), ACC)
+    total = tl.zeros((BLOCK,), ACC)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        mask = col < cols
+        index = row * cols + col
+        operand = tl.load(operand_ptr + index, mask=mask)
+        peak = tl.maximum(peak, tl.where(mask, operand, float("-inf")))
+    top = tl.max(peak, axis=0)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        mask = col < cols
+        index = row * cols + col
+        operand = tl.load(operand_ptr + index, mask=mask)
+        total += tl.where(mask, tl.exp(operand - top), 0.0)
+    norm = tl.sum(total, axis=0)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        mask = col < cols
+        index = row * cols + col
+        operand = tl.load(operand_ptr + index, mask=mask)
+        value = finish(operand, top, norm)
+        tl.store(out_ptr + index, value, mask=mask)
+
+
+def launch_softmax_row(operand):
+    out = torch.empty(SHAPE, dtype=DTYPE, device=DEVICE)
+    cols = COLS
+    BLOCK = 256
+    grid = (out.numel() // cols,)
+    softmax_row_kernel[grid](operand, out, cols, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    return out
+
+
+@triton.jit
+def softmax_mid_kernel(operand_ptr, out_ptr, reds, cols, RED: tl.constexpr, BLOCK: tl.constexpr):
+    blocks = tl.cdiv(cols, BLOCK)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    col = ((tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK))[None, :]
+    peak = tl.full((RED, BLOCK), float("-inf"), ACC)
+    total = tl.zeros((RED, BLOCK), ACC)
+    for start in range(0, reds, RED):
+        red = (start + tl.arange(0, RED))[:, None]
+        mask = (red < reds) & (col < cols)
+        index = (row * reds + red) * cols + col
+        operand = tl.load(operand_ptr + index, mask=mask)
+        peak = tl.maximum(peak, tl.where(mask, operand, float("-inf")))
+    top = tl.max(peak, axis=0)[None, :]
+    for start in range(0, reds, RED):
+        red = (start + tl.arange(0, RED))[:, None]
+        mask = (red < reds) & (col < cols)
+        index = (row * reds + red) * cols + col
+        operand = tl.load(operand_ptr + index, mask=mask)
+        total += tl.where(mask, tl.exp(operand - top), 0.0)
+    norm = tl.sum(total, axis=0)[None, :]
+    for start in range(0, reds, RED):
+        red = (start + tl.arange(0, RED))[:, None]
+        mask = (red < reds) & (col < cols)
+        index = (row * reds + red) * cols + col
+        operand = tl.load(operand_ptr + index, mask=mask)
+        value = finish(operand, top, norm)
+        tl.store(out_ptr + index, value, mask=mask)
+
+
+def launch_softmax_mid(operand):
+    out = torch.empty(SHAPE, dtype=DTYPE, device=DEVICE)
+    reds = REDS
+    cols = COLS
+    RED, BLOCK = 8, 64
+    grid = (out.numel() // (reds * cols) * triton.cdiv(cols, BLOCK),)
+    softmax_mid_kernel[grid](operand, out, reds, cols, RED=RED, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    return out
+
+
+@triton.jit
+def normalize_row_kernel(operand_ptr, out_ptr, cols, EPS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    total = tl.zeros((BLOCK,), ACC)
+    squares = tl.zeros((BLOCK,), ACC)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        mask = col < cols
+        index = row * cols + col
+        operand = tl.load(operand_ptr + index, mask=mask)
+        total += tl.where(mask, operand, 0.0)
+    mean = tl.sum(total, axis=0) / cols
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        mask = col < cols
+        index = row * cols + col
+        operand = tl.load(operand_ptr + index, mask=mask)
+        squares += tl.where(mask, (operand - mean) * (operand - mean), 0.0)
+    rstd = 1.0 / tl.sqrt(tl.sum(squares, axis=0) / cols + EPS)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        mask = col < cols
+        index = row * cols + col
+        operand = tl.load(operand_ptr + index, mask=mask)
+        value = (operand - mean) * rstd
+        tl.store(out_ptr + index, value, mask=mask)
+
+
+def launch_normalize_row(operand):
+    out = torch.empty(SHAPE, dtype=DTYPE, device=DEVICE)
+    cols = COLS
+    BLOCK = 256
+    grid = (out.numel() // cols,)
+    normalize_row_kernel[grid](operand, out, cols, EPS=EPSILON, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    return out
