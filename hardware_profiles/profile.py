@@ -20,7 +20,8 @@ class Efficiency:
     """Every free parameter of the time model (docs/analytic_model.md); fractions are of the data sheet's peak.
 
     `dot_*` are the fractions that a well-tiled Triton matmul reaches, counted in products that the unit really does
-    (tf32x3 does three); `library_*` are cuBLAS's and cuDNN's.
+    (tf32x3 does three); `library_*` are cuBLAS's and cuDNN's. `tf32_turn_*` is the price of TF32 operands not contiguous
+    along k, which warp-group instructions need.
     """
 
     source: str
@@ -35,6 +36,7 @@ class Efficiency:
     dot_16bit_fraction: float
     dot_bf16x3_fraction: float
     dot_bf16x6_fraction: float
+    tf32_turn_clocks_per_element: float
     library_fp32_fraction: float
     library_tensor_fraction: float
     library_convolution_fraction: float
@@ -186,7 +188,8 @@ def _build(kind: type[Table], data: dict[str, Any], path: Path) -> Table:
     for name, value in data.items():
         if type(value) not in _allowed(str(known[name].type)):
             raise BadInput(f"{path.name}: {name} must be {known[name].type}, not {value!r}")
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+    return kind(**values)
 
 
 def _allowed(annotation: str) -> tuple[type, ...]:

@@ -1,0 +1,79 @@
+"""Bytes between DRAM and the last-level cache for one launch: what programs share, and what the cache keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mtmc.hardware_profiles import Profile
+from mtmc.judge.integers import SECTOR_BYTES
+from mtmc.judge.work import Access, Counts
+from mtmc.verdict import Launch
+
+ITEMSIZE = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "float32": 4,
+    "int64": 8,
+    "float64": 8,
+}
+KEPT_IN_CACHE = 0.8  # share of the last-level cache that data in use can count on
+
+
+def dram_bytes(launch: Launch, profile: Profile, counts: Counts, blocks: int) -> float:
+    """Bytes between DRAM and the last-level cache.
+
+    Programs that run at one time share what they read at one time. What is read again later comes from the cache as far as
+    the footprint of one wave fits; what is written goes out once.
+    """
+    wave = min(blocks * profile.sm_count, prod(launch.grid))
+    waves = prod(launch.grid) / wave
+    roots: dict[str, list[Access]] = {}
+    for access in counts.accesses:
+        roots.setdefault(access.root, []).append(access)
+    traffic = {root: sum(_wave_bytes(a, wave) for a in group) for root, group in roots.items()}
+    footprint = sum(min(traffic[root], _span_bytes(group)) for root, group in roots.items())
+    kept = min(1.0, KEPT_IN_CACHE * profile.last_level_cache_bytes / max(footprint, 1.0))
+    total = 0.0
+    for root, group in roots.items():
+        asked = traffic[root] * waves
+        once = min(storage_bytes(launch.arguments.get(root)), asked)
+        total += once + (asked - once) * (1 - kept) if any(a.kind == "load" for a in group) else once
+    return total
+
+
+def _wave_bytes(access: Access, wave: int) -> float:
+    """Bytes that one wave asks of memory by one access: its distinct tiles, in whole sectors if nobody uses the rest."""
+    distinct = np.unique(access.corners[0]).size if access.corners else wave
+    per_tile = access.sectors * SECTOR_BYTES / max(access.executions, 1)
+    whole = distinct * per_tile * access.footprint_executions
+    used = whole * access.bytes / max(access.sectors * SECTOR_BYTES, 1)
+    return float(min(whole, max(_span_bytes([access]), used)))
+
+
+def _span_bytes(group: Sequence[Access]) -> float:
+    """Bytes between the first and the last address that a wave touches in one tensor."""
+    if not all(a.corners for a in group):
+        return float("inf")
+    low = min(int(c.min()) for a in group for c in a.corners)
+    high = max(int(c.max()) + a.extent for a in group for c in a.corners)
+    return float((high - low) * group[0].itemsize)
+
+
+def storage_bytes(argument: Any) -> float:
+    """Bytes of the memory that a tensor argument `("tensor", dtype, shape, strides)` spans; infinite for anything else."""
+    if not isinstance(argument, (tuple, list)):
+        return float("inf")
+    _, dtype, shape, strides = argument
+    if 0 in shape:
+        return 0.0
+    touched = min(prod(shape), 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)))
+    return float(touched * ITEMSIZE.get(dtype, 1))
