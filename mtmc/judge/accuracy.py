@@ -6,10 +6,10 @@ With the fp64 oracle o, the reference r (eager, default flags) and the candidate
     |y − o|        ≤  t + t·|o|                                     at every element
     t = max(1e-4 for fp32, 1e-2 for fp16 and bf16, 2 × the largest |r − o| / (1 + |o|), 8·extra·rms(o))
 
-`extra` is 0 for `strict`. `tf32` and `bf16` add the unit round-off of two rounded operands (2·2⁻¹¹ and 2·2⁻⁸). NaN and Inf must sit
-where the reference has them. Integer and bool outputs are compared exactly with the reference; so a tie in an arg-reduction must be
-broken as PyTorch breaks it. Where ‖o‖ is 0 only the elementwise rule applies. For fp64 outputs the oracle is no better than the
-reference, so a fixed 1e-12 takes the place of 4·eps, and 1e-10 that of 1e-4.
+`extra` is 0 for `strict`. `tf32` and `bf16` add the unit round-off of two rounded operands (2·2⁻¹¹ and 2·2⁻⁸). NaN and Inf
+must sit where the reference has them. Integer and bool outputs are compared exactly with the reference; so a tie in an
+arg-reduction must be broken as PyTorch breaks it. Where ‖o‖ is 0 only the elementwise rule applies. For fp64 outputs the
+oracle is no better than the reference, so a fixed 1e-12 takes the place of 4·eps, and 1e-10 that of 1e-4.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def exact(name: str, y: torch.Tensor, r: torch.Tensor) -> Wrong | None:
 
 
 def form(name: str, y: Any, r: Any) -> Wrong | None:
-    """Type, shape, dtype, device and strides (of dimensions longer than 1) of one output, or plain equality of a non-tensor."""
+    """Type, shape, dtype, device and strides (of dimensions longer than 1) of one output; equality of a non-tensor."""
     import torch
 
     if not isinstance(r, torch.Tensor):

@@ -99,4 +99,6 @@ class Cache:
             self.path.replace(broken)
         for suffix in ("-wal", "-shm"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-        warnings.warn(f"the evaluation cache {self.path} is damaged ({error}); moved to {broken}, starting anew", stacklevel=4)
+        warnings.warn(
+            f"the evaluation cache {self.path} is damaged ({error}); moved to {broken}, starting anew", stacklevel=4
+        )

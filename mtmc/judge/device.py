@@ -1,0 +1,64 @@
+"""Small questions about tensors and the device they are on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+CHUNK = 1 << 24  # elements hashed at a time
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    """Tensor leaves of nested tuples, lists and dicts, in order."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def synchronize() -> None:
+    """Wait for the whole GPU when CUDA is in use in this process; nothing otherwise."""
+    import torch
+
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+
+
+def fingerprint(tensor: torch.Tensor) -> tuple[int, int]:
+    """Two checksums of a tensor's bits (plain and weighted by position, modulo 2⁶⁴), computed where it lies."""
+    import torch
+
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    bits = tensor.detach().reshape(-1).view(whole)
+    plain = weighted = torch.zeros((), dtype=torch.int64, device=tensor.device)
+    weights = 2 * torch.arange(min(CHUNK, bits.numel()), device=tensor.device) + 1
+    for number, start in enumerate(range(0, bits.numel(), CHUNK)):
+        wide = bits[start : start + CHUNK].to(torch.int64)
+        plain = plain + wide.sum()
+        weighted = weighted + (wide * weights[: wide.numel()]).sum() * (2 * number + 1)
+    return int(plain), int(weighted)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that a new tensor could take on a CUDA device, cached blocks included; no limit elsewhere (2⁶³)."""
+    import torch
+
+    if device.type != "cuda":
+        return 1 << 63
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def peak_bytes(device: torch.device) -> int:
+    """The most CUDA memory allocated since the last question, and start anew; 0 elsewhere."""
+    import torch
+
+    if device.type != "cuda":
+        return 0
+    peak = torch.cuda.max_memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return peak

@@ -1,0 +1,88 @@
+"""Distributions of inputs to verify with. Floating-point inputs are overwritten in place; all others stay as the file draws
+them.
+
+A draw that the reference itself cannot take (it raises, or gives NaN or Inf) says nothing about a candidate: `usable` lists
+those that a problem takes, found out on the CPU at small sizes, so that a bad draw cannot poison the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mtmc.judge.device import tensors
+from mtmc.problem import Problem, instantiate
+
+if TYPE_CHECKING:
+    import torch
+
+OWN = "own"
+
+
+def _normal(x: torch.Tensor, generator: torch.Generator) -> None:
+    x.normal_(generator=generator)
+
+
+def _shifted(x: torch.Tensor, generator: torch.Generator) -> None:
+    """Mean 5: variances by one pass, and normalisations that do nothing on N(0, 1), show."""
+    x.normal_(5.0, 1.0, generator=generator)
+
+
+def _large(x: torch.Tensor, generator: torch.Generator) -> None:
+    """±90 at three sigma: exponentials without a subtracted maximum overflow in fp32."""
+    x.normal_(0.0, 30.0, generator=generator)
+
+
+def _structured(x: torch.Tensor, generator: torch.Generator) -> None:
+    """Of every 8 rows along the last dimension one is zero, one one-hot, one a ramp, one constant; the others are normal."""
+    import torch
+
+    x.normal_(generator=generator)
+    rows = x.view(-1, x.shape[-1]) if x.ndim > 1 else x.view(-1, 1)
+    width = rows.shape[1]
+    rows[0::8] = 0.0
+    rows[1::8] = torch.nn.functional.one_hot(torch.tensor(width // 2), width).to(rows)
+    rows[2::8] = torch.linspace(-1, 1, width).to(rows)
+    rows[3::8] = 0.5
+
+
+DRAWS: dict[str, Callable[[torch.Tensor, torch.Generator], None]] = {
+    "normal": _normal,
+    "shifted": _shifted,
+    "large": _large,
+    "structured": _structured,
+}
+
+
+def redraw(inputs: tuple[Any, ...], draw: str, seed: int) -> None:
+    """Overwrite every floating-point tensor among the inputs; `own` leaves them alone."""
+    import torch
+
+    if draw == OWN:
+        return
+    for number, x in enumerate(tensors(inputs)):
+        if not x.is_floating_point() or x.numel() == 0 or 0 in x.stride():
+            continue
+        generator = torch.Generator(x.device).manual_seed(seed + number)
+        with torch.no_grad():
+            target = x if x.is_contiguous() and x.ndim else torch.empty(x.shape or (1,), dtype=x.dtype, device=x.device)
+            DRAWS[draw](target, generator)
+            x.copy_(target.reshape(x.shape))
+
+
+def usable(problem: Problem, seed: int = 0) -> tuple[str, ...]:
+    """The draws for which the reference, run on the CPU, gives finite numbers. `own` is always among them."""
+    return (OWN, *(draw for draw in DRAWS if _finite(problem, draw, seed)))
+
+
+def _finite(problem: Problem, draw: str, seed: int) -> bool:
+    import torch
+
+    instance = instantiate(problem, "cpu", seed)
+    redraw(instance.inputs, draw, seed)
+    try:
+        with torch.no_grad():
+            outputs = tensors(instance.model(*instance.inputs))
+    except (RuntimeError, ValueError, IndexError, AssertionError):  # how PyTorch refuses a value outside a domain
+        return False
+    return all(bool(output.isfinite().all()) for output in outputs)

@@ -1,0 +1,323 @@
+"""What workers do. Every job is a frozen dataclass that travels to a worker; `run` happens there and returns a plain value.
+
+A job raises what goes wrong; the worker's boundary turns it into a Verdict.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from mtmc.problem import Problem
+from mtmc.verdict import Accuracy, Launch, Rejected, Timing, Wrong
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+    from mtmc.hardware_profiles import Profile
+    from mtmc.judge.timing import Call, Clock
+
+Sizes = dict[str, Any] | None
+HOST_BOUND_MS = 0.2  # below this device time the launch cost decides, and other work on the cores would show
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """`kind` of worker; `stage` named by a Timeout; deadline in `seconds`.
+
+    `fresh` asks for a new process, `alone` for cores on which no other job runs.
+    """
+
+    kind: ClassVar[str]
+    stage: ClassVar[str]
+    seconds: float = 60.0
+    fresh: bool = False
+    alone: bool = False
+
+    def run(self) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The launches of one call, as compiled for the target."""
+
+    launches: tuple[Launch, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ReferenceTimes:
+    """Times (ms) of the reference: eager, and torch.compile's best mode (None where it failed or was not asked for).
+
+    `peak_bytes` is what a call allocates above its inputs and parameters. `kind` is `measured` or `predicted`.
+    """
+
+    kind: str
+    eager_ms: float
+    compiled_ms: float | None = None
+    host_ms: float | None = None
+    peak_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileJob(Job):
+    """Run the candidate on meta tensors under the stand-in driver: everything is compiled, nothing computed."""
+
+    kind = "compile"
+    stage = "compile"
+    problem: Problem
+    source: str
+    profile: Profile
+    sizes: Sizes = None
+
+    def run(self) -> Compiled:
+        import torch
+
+        from mtmc.judge import candidate
+        from mtmc.judge.standin import stand_in
+        from mtmc.problem import instantiate
+
+        began = time.monotonic()
+        instance = instantiate(self.problem, "meta")
+        with candidate.imported(self.source, self.sizes) as module, stand_in(self.profile) as recorder, torch.no_grad():
+            candidate.run(candidate.build(module, instance.model), instance.inputs)
+        return Compiled(tuple(recorder.launches), time.monotonic() - began)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawsJob(Job):
+    """Which input distributions the reference takes; on the CPU, so for a small variant."""
+
+    kind = "interpret"
+    stage = "verify"
+    problem: Problem
+    seed: int = 0
+
+    def run(self) -> tuple[str, ...]:
+        from mtmc.judge.draws import usable
+
+        return usable(self.problem, self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyJob(Job):
+    """The accuracy rule on one variant of the problem; the subclasses say where."""
+
+    stage = "verify"
+    device: ClassVar[str]
+    problem: Problem
+    source: str
+    sizes: Sizes = None
+    draws: tuple[str, ...] = ("own",)
+    precision: str = "strict"
+    seed: int = 0
+
+    def run(self) -> Accuracy | Wrong:
+        from mtmc.judge.accuracy import rule
+        from mtmc.judge.verify import Verifier
+
+        chosen = rule(self.precision) if self.device == "cuda" else rule(self.precision).for_interpreter()
+        return Verifier(self.problem, self.device, chosen, self.seed).verify(self.source, self.sizes, self.draws)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterpretJob(VerifyJob):
+    """In Triton's interpreter, against eager on the CPU."""
+
+    kind = "interpret"
+    device = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuVerifyJob(VerifyJob):
+    """On the GPU, at full size or on a variant."""
+
+    kind = "gpu"
+    device = "cuda"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceJob(Job):
+    """Time eager and torch.compile, interleaved."""
+
+    kind = "gpu"
+    stage = "time"
+    problem: Problem
+    modes: tuple[str, ...] = ("default",)
+    budget_s: float = 2.0
+    seed: int = 0
+
+    def run(self) -> ReferenceTimes:
+        import torch
+
+        from mtmc.judge import timing
+        from mtmc.problem import instantiate
+
+        instance = instantiate(self.problem, "cuda", self.seed)
+        notes: list[str] = []
+        with torch.no_grad():
+            calls: dict[str, Call] = {"eager": lambda: instance.model(*instance.inputs)}
+            peak = _peak(calls["eager"])
+            calls |= _compiled(instance.model, instance.inputs, self.modes, notes)
+            clock = timing.CudaClock()
+            times = timing.interleave(calls, clock, timing.Budget(self.budget_s), seed=self.seed)
+            host = timing.host_times({"eager": calls["eager"]}, clock)
+        medians = {name: _median(values) for name, values in times.items()}
+        best = min((ms for name, ms in medians.items() if name != "eager"), default=None)
+        return ReferenceTimes("measured", medians["eager"], best, host["eager"], peak, tuple(notes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuTimeJob(Job):
+    """Time the candidate against eager (and torch.compile for each of `modes`), interleaved in this process.
+
+    A time below `floor_ms` is Rejected. After timing, candidate and reference are compared once more on the then current
+    contents of the inputs; `tolerance` is the relative norm error allowed there.
+    """
+
+    kind = "gpu"
+    stage = "time"
+    problem: Problem
+    source: str
+    sizes: Sizes = None
+    modes: tuple[str, ...] = ()
+    floor_ms: float = 0.0
+    budget_s: float = 2.0
+    seed: int = 0
+    tolerance: float = 1e-2
+    units: bool = True
+
+    def run(self) -> Timing | Rejected | Wrong:
+        from mtmc.judge import candidate
+        from mtmc.judge.timing import CudaClock
+
+        with candidate.imported(self.source, self.sizes) as module:
+            return self._measure(module, CudaClock())
+
+    def _measure(self, module: Any, clock: Clock) -> Timing | Rejected | Wrong:
+        import torch
+
+        from mtmc.judge import candidate, timing
+        from mtmc.problem import instantiate
+
+        instance = instantiate(self.problem, "cuda", self.seed)
+        model = candidate.build(module, instance.model)
+        began = time.monotonic()
+        with torch.no_grad():
+            candidate.run(model, instance.inputs)
+            first = time.monotonic() - began
+            calls: dict[str, Call] = {
+                "reference": lambda: instance.model(*instance.inputs),
+                "candidate": lambda: candidate.call(model, instance.inputs),
+            }
+            peak = _peak(calls["candidate"])
+            extra = _compiled(instance.model, instance.inputs, self.modes, [])
+            budget = timing.Budget(self.budget_s)
+            refresh = partial(timing.roll, instance.inputs)
+            times = timing.interleave(calls | extra, clock, budget, refresh=refresh, seed=self.seed)
+            host = timing.host_times(calls, clock)
+            units = timing.unit_times(module, calls["candidate"], clock) if self.units else {}
+            wrong = self._still_right(calls)
+        if wrong is not None:
+            return wrong
+        return self._timing(times, Extras(host, units, peak, first))
+
+    def _still_right(self, calls: dict[str, Call]) -> Wrong | None:
+        """The timed calls on the contents of the inputs as they are now: work that was skipped or remembered shows here."""
+        import torch
+
+        from mtmc.judge.device import tensors
+
+        results = []
+        for name in ("candidate", "reference"):
+            torch.manual_seed(self.seed)
+            results.append(tensors(calls[name]()))
+        for number, (y, r) in enumerate(zip(*results, strict=True)):
+            error = _relative_error(y, r)
+            if not error <= self.tolerance:
+                return Wrong(f"output {number} after timing: relative error {error:.2e} against eager", "after_timing")
+        return None
+
+    def _timing(self, times: dict[str, NDArray[np.float64]], extras: Extras) -> Timing | Rejected:
+        from mtmc.judge.timing import ratio_interval
+
+        medians = {name: _median(values) for name, values in times.items()}
+        if medians["candidate"] < self.floor_ms:
+            message = f"{medians['candidate']:.4g} ms, but the hardware needs {self.floor_ms:.4g} ms"
+            return Rejected("faster_than_hardware", message)
+        interval = ratio_interval(times["reference"], times["candidate"], self.seed)
+        return Timing(
+            "measured",
+            medians["reference"],
+            medians["candidate"],
+            interval.ratio,
+            interval.low,
+            interval.high,
+            floor_ms=self.floor_ms,
+            host_ms=extras.host["candidate"],
+            reference_host_ms=extras.host["reference"],
+            compiled_ms=min((medians[mode] for mode in self.modes if mode in medians), default=None),
+            peak_bytes=extras.peak,
+            first_call_s=extras.first_call_s,
+            kernels_ms=extras.units,
+        )
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What is measured beside the interleaved rounds: host times, units' times (ms), peak bytes, the first call (s)."""
+
+    host: dict[str, float]
+    units: dict[str, float]
+    peak: int
+    first_call_s: float
+
+
+def _compiled(model: torch.nn.Module, inputs: tuple[Any, ...], modes: tuple[str, ...], notes: list[str]) -> dict[str, Call]:
+    """torch.compile's calls by mode, each called once; a mode that fails is noted and left out."""
+    import torch
+
+    calls: dict[str, Call] = {}
+    for mode in modes:
+        torch.compiler.reset()
+        fast = torch.compile(model, mode=mode)
+        try:
+            fast(*inputs)
+        except RuntimeError as error:  # Dynamo's and Inductor's errors are RuntimeErrors
+            notes.append(f"torch.compile({mode}) failed: {str(error).splitlines()[0]}")
+            continue
+        calls[mode] = partial(fast, *inputs)
+    return calls
+
+
+def _peak(call: Call) -> int:
+    """Bytes a call allocates at most, above what is allocated before it."""
+    import torch
+
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def _median(values: NDArray[np.float64]) -> float:
+    import numpy as np
+
+    return float(np.median(values))
+
+
+def _relative_error(y: torch.Tensor, r: torch.Tensor) -> float:
+    """‖y − r‖ / ‖r‖ over r's finite elements in fp32; for integers the share of elements that differ."""
+    if not (r.is_floating_point() or r.is_complex()):
+        return float((y != r).float().mean()) if r.numel() else 0.0
+    finite = r.isfinite()
+    size = float(r[finite].float().norm()) if r.numel() else 0.0
+    return float((y[finite].float() - r[finite].float()).norm()) / size if size else 0.0

@@ -1,0 +1,167 @@
+"""The fp64 oracle: the reference's own computation in double precision, whole or by slices of the batch.
+
+Random operations (dropout) draw in the reference's dtype from the same seed and are cast afterwards, so that oracle,
+reference and candidate share every mask. Default dtype is fp64 during the call, for constants that the module makes on the
+way.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mtmc.judge.device import free_bytes, tensors
+
+if TYPE_CHECKING:
+    import torch
+
+RANDOM = ("native_dropout", "bernoulli", "bernoulli_", "rand_like", "randn_like", "uniform_", "normal_", "rand", "randn")
+NEED = 4  # bytes of fp64 work per byte the reference allocates: twice the width, and as much again for temporaries
+
+
+class DrawsAs(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Random operators on fp64 tensors draw numbers of another dtype."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.dtype = dtype
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        import torch
+        from torch.utils._pytree import tree_map
+
+        kwargs, name = kwargs or {}, func._schema.name.removeprefix("aten::")
+        if name not in RANDOM:
+            return func(*args, **kwargs)
+        narrow = {**kwargs, "dtype": self.dtype} if kwargs.get("dtype") == torch.float64 else kwargs
+        drawn = func(*tree_map(lambda x: _cast(x, torch.float64, self.dtype), args), **narrow)
+        if name.endswith("_"):
+            return args[0].copy_(drawn)
+        if name == "native_dropout":  # the product itself in fp64, from the shared mask
+            x, p, mask = args[0], args[1], drawn[1]
+            return (x * mask / (1 - p) if p < 1 else x * 0, mask)
+        return tree_map(lambda x: _cast(x, self.dtype, torch.float64), drawn)
+
+
+def _cast(value: Any, source: torch.dtype, target: torch.dtype) -> Any:
+    import torch
+
+    return value.to(target) if isinstance(value, torch.Tensor) and value.dtype == source else value
+
+
+def widened(tree: Any) -> Any:
+    """The same tree with floating tensors in fp64 and complex ones in complex128."""
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    def wide(x: torch.Tensor) -> torch.Tensor:
+        return x.double() if x.is_floating_point() else x.to(torch.complex128) if x.is_complex() else x
+
+    return tree_map_only(torch.Tensor, wide, tree)
+
+
+def widened_model(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy in fp64, tensors kept as plain attributes included."""
+    double = copy.deepcopy(model).double()
+    for module in double.modules():
+        for name, value in vars(module).items():
+            if not name.startswith("_"):
+                vars(module)[name] = widened(value)
+    return double
+
+
+def working_dtype(model: torch.nn.Module, inputs: tuple[Any, ...]) -> torch.dtype:
+    """The dtype that the reference computes in: its first floating input's or parameter's, else the default."""
+    import torch
+
+    for x in [*tensors(inputs), *model.parameters()]:
+        if x.is_floating_point():
+            return x.dtype
+    return torch.get_default_dtype()
+
+
+@dataclass(frozen=True)
+class Part:
+    """Oracle outputs for rows `start:stop` of dimension 0 of every output; `stop` is None for everything."""
+
+    result: Any
+    buffers: dict[str, torch.Tensor]
+    start: int = 0
+    stop: int | None = None
+
+
+def whole(model: torch.nn.Module, inputs: tuple[Any, ...], seed: int) -> Part:
+    """One fp64 call. Raises what the model raises, OutOfMemoryError among it."""
+    import torch
+
+    double, before = widened_model(model), torch.get_default_dtype()
+    torch.manual_seed(seed)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad(), DrawsAs(working_dtype(model, inputs)):
+            result = double(*widened(inputs))
+    finally:
+        torch.set_default_dtype(before)
+    return Part(result, dict(double.named_buffers()))
+
+
+def fits(inputs: tuple[Any, ...], reference_bytes: int, device: torch.device) -> bool:
+    """Whether a whole fp64 call fits beside what is there, by what the reference needed (bytes above its inputs)."""
+    inputs_bytes = sum(x.numel() * x.element_size() for x in tensors(inputs))
+    return NEED * (inputs_bytes // 2 + reference_bytes) < free_bytes(device)
+
+
+def sliced(model: torch.nn.Module, inputs: tuple[Any, ...], result: Any, reference_bytes: int) -> Iterator[Part]:
+    """fp64 calls on slices of the batch that each fit. Yields nothing where dimension 0 is not separable."""
+    outputs = tensors(result)
+    batch = outputs[0].shape[0] if outputs and outputs[0].ndim else 0
+    axes = next((axes for axes in _batched(inputs, batch) if _separable(model, inputs, result, axes)), None)
+    if batch < 2 or axes is None or any(o.ndim == 0 or o.shape[0] != batch for o in outputs):
+        return
+    count = ceil(NEED * 2 * max(reference_bytes, 1) / max(free_bytes(outputs[0].device), 1)) + 1
+    rows = max(1, batch // count)
+    for start in range(0, batch, rows):
+        stop = min(start + rows, batch)
+        part = whole(model, _slice(inputs, axes, start, stop), 0)
+        yield Part(part.result, {}, start, stop)
+
+
+def _batched(inputs: tuple[Any, ...], batch: int) -> list[frozenset[int]]:
+    """Guesses which inputs carry the batch in dimension 0: all with that length, else each alone."""
+    long = [i for i, x in enumerate(inputs) if hasattr(x, "shape") and len(x.shape) and x.shape[0] == batch]
+    return [frozenset(long), *(frozenset([i]) for i in long)] if long else []
+
+
+def _slice(inputs: tuple[Any, ...], axes: frozenset[int], start: int, stop: int) -> tuple[Any, ...]:
+    return tuple(x[start:stop] if i in axes else x for i, x in enumerate(inputs))
+
+
+def _separable(model: torch.nn.Module, inputs: tuple[Any, ...], result: Any, axes: frozenset[int]) -> bool:
+    """Whether the reference on a slice equals the slice of the reference's result, at both ends of the batch."""
+    import torch
+
+    outputs = tensors(result)
+    batch = outputs[0].shape[0]
+    rows = max(1, batch // 8)
+    for start in (0, batch - rows):
+        try:
+            with torch.no_grad():
+                parts = tensors(copy.deepcopy(model)(*_slice(inputs, axes, start, start + rows)))
+        except (RuntimeError, ValueError, IndexError):  # the shapes do not go together: not this slicing
+            return False
+        for part, full in zip(parts, outputs, strict=True):
+            expected = full[start : start + rows]
+            if part.shape != expected.shape or not _close(part, expected):
+                return False
+    return True
+
+
+def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
+    import torch
+
+    return torch.allclose(a.double(), b.double(), rtol=1e-2, atol=1e-3, equal_nan=True)

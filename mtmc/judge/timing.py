@@ -1,0 +1,208 @@
+"""Interleaved timing: several calls in one process, in random order, each after an L2 flush, with an interval on the ratio.
+
+The clock is a protocol, so that the rounds, the stopping rule and the statistics run anywhere. On CUDA a measurement is:
+flush (write twice the L2), start event, call, end event, full device synchronisation, read. Device time does not see launch
+cost when the flush keeps the GPU busy; `host_ms` measures wall time per call, without flush, after synchronisation.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+Call = Callable[[], object]
+RESAMPLES = 2000
+STABLE = 0.05  # warm-up ends when two calls in a row differ by less
+WARM_CALLS = (3, 25)  # least and most warm-up calls of each contestant
+PRECISE = 0.005  # half width of the interval, relative, at which more rounds are not worth their time
+FRESH_EVERY = 5  # rounds between new input contents
+
+
+class Clock(Protocol):
+    """Measures one call."""
+
+    def device_ms(self, call: Call) -> float:
+        """Device time of one call with a cold L2, in milliseconds."""
+        ...
+
+    def host_ms(self, call: Call) -> float:
+        """Wall time of one call from an idle device to an idle device, in milliseconds."""
+        ...
+
+
+class CudaClock:
+    """CUDA events around a call on the current stream."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.cuda: Any = torch.cuda
+        size = 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        self.flushed = torch.empty(size, dtype=torch.int8, device="cuda")
+
+    def device_ms(self, call: Call) -> float:
+        start, end = (self.cuda.Event(enable_timing=True) for _ in range(2))
+        self.flushed.zero_()
+        start.record()
+        call()
+        end.record()
+        self.cuda.synchronize()
+        return float(start.elapsed_time(end))
+
+    def host_ms(self, call: Call) -> float:
+        self.cuda.synchronize()
+        before = time.perf_counter()
+        call()
+        self.cuda.synchronize()
+        return (time.perf_counter() - before) * 1e3
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Ratio of medians with its 95 % bootstrap interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def decided(self) -> bool:
+        """False when the interval spans 1: the noise exceeds the effect and there is no verdict on which is faster."""
+        return not self.low <= 1.0 <= self.high
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop: never before `rounds`, then after `seconds`, or once the interval is narrow."""
+
+    seconds: float = 2.0
+    rounds: int = 10
+    most: int = 1000
+
+
+def ratio_interval(a: NDArray[np.float64], b: NDArray[np.float64], seed: int = 0) -> Interval:
+    """median(a) / median(b) of rounds measured together; the bootstrap resamples rounds, so common drift cancels."""
+    picks = np.random.default_rng(seed).integers(0, len(a), (RESAMPLES, len(a)))
+    ratios = np.median(a[picks], axis=1) / np.median(b[picks], axis=1)
+    low, high = np.quantile(ratios, (0.025, 0.975))
+    return Interval(float(np.median(a) / np.median(b)), float(low), float(high))
+
+
+def warm_up(call: Call, clock: Clock) -> None:
+    """Call until two calls in a row take about as long (autotuning, graph capture and clocks have settled)."""
+    least, most = WARM_CALLS
+    last = clock.device_ms(call)
+    for number in range(2, most + 1):
+        now = clock.device_ms(call)
+        if number >= least and abs(now - last) <= STABLE * max(now, last):
+            return
+        last = now
+
+
+def interleave(
+    calls: Mapping[str, Call],
+    clock: Clock,
+    budget: Budget,
+    *,
+    refresh: Call = lambda: None,
+    seed: int = 0,
+    now: Callable[[], float] = time.monotonic,
+) -> dict[str, NDArray[np.float64]]:
+    """Device times (ms) by round for each call, all measured in every round in random order.
+
+    `refresh` writes new contents into the inputs every few rounds. The interval watched for stopping is that of the first
+    two calls.
+    """
+    for call in calls.values():
+        warm_up(call, clock)
+    shuffler, names, began = random.Random(seed), list(calls), now()
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(1, budget.most + 1):
+        for name in shuffler.sample(names, len(names)):
+            times[name].append(clock.device_ms(calls[name]))
+        if number >= budget.rounds and (now() - began > budget.seconds or number % 10 == 0 and _precise(times)):
+            break
+        if number % FRESH_EVERY == 0:
+            refresh()
+    return {name: np.array(values) for name, values in times.items()}
+
+
+def _precise(times: dict[str, list[float]]) -> bool:
+    first, *others = (np.array(values) for values in times.values())
+    if not others:
+        return False
+    found = ratio_interval(first, others[0])
+    return (found.high - found.low) / 2 <= PRECISE * found.ratio
+
+
+def host_times(calls: Mapping[str, Call], clock: Clock, rounds: int = 15) -> dict[str, float]:
+    """Median wall time (ms) of each call, interleaved."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(clock.host_ms(call))
+    return {name: float(np.median(values)) for name, values in times.items()}
+
+
+def unit_times(module: ModuleType, call: Call, clock: Clock, rounds: int = 7) -> dict[str, float]:
+    """Median device time (ms) of each unit during a call, by unit name; a launcher called several times is summed.
+
+    Each launcher is measured where it stands in the call, so no intermediate result lives longer than it does anyway.
+    """
+    sums: list[dict[str, float]] = []
+    with _timed_launchers(module, clock) as current:
+        for _ in range(rounds):
+            current.clear()
+            call()
+            sums.append(dict(current))
+    return {name: float(np.median([s.get(name, 0.0) for s in sums])) for name in sums[-1]}
+
+
+@contextmanager
+def _timed_launchers(module: ModuleType, clock: Clock) -> Iterator[dict[str, float]]:
+    """The module with every `launch_NAME` measured into the yielded dict."""
+    current: dict[str, float] = {}
+    launchers = {name: value for name, value in vars(module).items() if name.startswith("launch_") and callable(value)}
+
+    def timed(name: str, launcher: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(launcher)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            results: list[Any] = []
+            spent = clock.device_ms(lambda: results.append(launcher(*args, **kwargs)))
+            current[name] = current.get(name, 0.0) + spent
+            return results[-1]
+
+        return run
+
+    for name, launcher in launchers.items():
+        setattr(module, name, timed(name.removeprefix("launch_"), launcher))
+    try:
+        yield current
+    finally:
+        for name, launcher in launchers.items():
+            setattr(module, name, launcher)
+
+
+def roll(inputs: tuple[Any, ...]) -> None:
+    """New contents at the same addresses, drawn alike and as valid as before: every tensor is rolled by one element."""
+    import torch
+
+    from mtmc.judge.device import tensors
+
+    with torch.no_grad():
+        for x in tensors(inputs):
+            if x.numel() > 1 and 0 not in x.stride():
+                x.copy_(x.roll(1))

@@ -1,0 +1,239 @@
+"""Does a candidate compute what the reference computes? Runs both and the fp64 oracle, and applies the accuracy rule.
+
+The candidate runs first, so that no buffer holds the reference's answer; memory from `torch.empty` is filled with NaN before
+it sees it, and with another number in a second run, whose result must be the same bits or pass the rule as well. Modules run
+as the user's file leaves them. Buffers are compared after the call and restored. The RNG is seeded alike before every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mtmc.judge import candidate, draws, oracle
+from mtmc.judge.accuracy import UNITS, Errors, Rule, dtype_name, exact, form
+from mtmc.judge.device import fingerprint, peak_bytes, synchronize, tensors
+from mtmc.problem import Problem, instantiate
+from mtmc.verdict import Accuracy, Wrong
+
+if TYPE_CHECKING:
+    import torch
+
+FILLS = (float("nan"), -6e4)  # what unwritten memory holds in the first and in the second run
+NO_ORACLE = Rule("no oracle", slack=64 * UNITS["float32"])
+
+
+class FillEmpty(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Memory that PyTorch hands out unwritten is filled: floats with `value`, integers with their largest."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.value = value
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        import torch
+
+        result = func(*args, **(kwargs or {}))
+        if "empty" in func._schema.name and isinstance(result, torch.Tensor) and result.device.type != "meta":
+            numeric = result.is_floating_point() or result.is_complex()
+            result.fill_(self.value if numeric else result.dtype == torch.bool or torch.iinfo(result.dtype).max)
+        return result
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One call and what it left behind.
+
+    `buffers` are copies after the call; `written` copies of the inputs whose bits changed, by position among the tensors;
+    `shared` pairs (output, input) on one storage; `parameters` names those whose bits changed.
+    """
+
+    result: Any
+    buffers: dict[str, torch.Tensor]
+    written: dict[int, torch.Tensor]
+    shared: frozenset[tuple[int, int]]
+    parameters: tuple[str, ...]
+
+    def leaves(self) -> Iterator[tuple[str, Any]]:
+        """Everything that is compared by value, with the name it has in messages."""
+        from torch.utils._pytree import tree_leaves
+
+        found = tree_leaves(self.result)
+        yield from ((f"output {i}" if len(found) > 1 else "output", leaf) for i, leaf in enumerate(found))
+        yield from ((f"buffer {name}", buffer) for name, buffer in self.buffers.items())
+
+
+def observe(
+    call: Callable[[], Any], model: torch.nn.Module, inputs: tuple[Any, ...], seed: int, fill: float | None = None
+) -> Observed:
+    """Call, watching inputs, parameters and buffers. Buffers are restored afterwards, inputs are not."""
+    import torch
+
+    given, parameters = tensors(inputs), dict(model.named_parameters())
+    before = [fingerprint(x) for x in given]
+    weights = {name: fingerprint(p) for name, p in parameters.items()}
+    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    torch.manual_seed(seed)
+    with torch.no_grad(), FillEmpty(fill) if fill is not None else nullcontext():
+        result = call()
+    synchronize()
+    seen = Observed(
+        result,
+        {name: buffer.clone() for name, buffer in model.named_buffers()},
+        {i: x.clone() for i, x in enumerate(given) if fingerprint(x) != before[i]},
+        _shared(result, given),
+        tuple(name for name, p in parameters.items() if fingerprint(p) != weights[name]),
+    )
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(kept[name])
+    return seen
+
+
+def _shared(result: Any, given: list[torch.Tensor]) -> frozenset[tuple[int, int]]:
+    places = [x.untyped_storage().data_ptr() for x in given]
+    outputs = [y.untyped_storage().data_ptr() for y in tensors(result)]
+    return frozenset((i, j) for i, y in enumerate(outputs) for j, x in enumerate(places) if x == y)
+
+
+def differs_in_form(y: Observed, r: Observed) -> Wrong | None:
+    """Structure, types, shapes, strides, aliasing and side effects.
+
+    A candidate may copy where the reference returns a view of its input, but not the other way round.
+    """
+    from torch.utils._pytree import tree_structure
+
+    wanted, found = tree_structure(r.result), tree_structure(y.result)
+    if found != wanted:
+        return Wrong(f"output is {found}, not {wanted}", "type")
+    for (name, mine), (_, theirs) in zip(y.leaves(), r.leaves(), strict=True):
+        if wrong := form(name, mine, theirs):
+            return wrong
+    if y.parameters != r.parameters:
+        return Wrong(f"parameters written: {', '.join(y.parameters) or 'none'}", "mutation")
+    if y.written.keys() != r.written.keys():
+        return Wrong(f"inputs written: {sorted(y.written)}, by the reference: {sorted(r.written)}", "mutation")
+    if y.shared - r.shared:
+        out, given = min(y.shared - r.shared)
+        return Wrong(f"output {out} shares memory with input {given}", "aliasing")
+    return None
+
+
+def differs_in_values(y: Observed, r: Observed, parts: Iterable[oracle.Part], rule: Rule) -> Wrong | tuple[float, float]:
+    """The rule over every leaf, or the largest relative errors of candidate and reference."""
+    theirs = dict(r.leaves())
+    errors: dict[str, Errors] = {}
+    for part in parts:
+        exacts = dict(Observed(part.result, part.buffers, {}, frozenset(), ()).leaves())
+        for name, mine in y.leaves():
+            if name in exacts and _inexact(mine):
+                rows = slice(None) if part.stop is None else slice(part.start, part.stop)
+                pair = [t[rows] if t.ndim else t for t in (mine, theirs[name])]
+                errors.setdefault(name, Errors(name, dtype_name(mine))).add(pair[0], pair[1], exacts[name])
+    for name, mine in y.leaves():
+        wrong = errors[name].failure(rule) if name in errors else _without_oracle(name, mine, theirs[name])
+        if wrong:
+            return wrong
+    for number, mine in y.written.items():
+        if wrong := _without_oracle(f"input {number} after the call", mine, r.written[number]):
+            return wrong
+    found = list(errors.values())
+    return max((e.candidate_error for e in found), default=0.0), max((e.reference_error for e in found), default=0.0)
+
+
+def _inexact(leaf: Any) -> bool:
+    import torch
+
+    return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex()) and leaf.numel() > 0
+
+
+def _without_oracle(name: str, mine: Any, theirs: Any) -> Wrong | None:
+    """Integers exactly; floats against the reference itself, within 64 fp32 eps."""
+    if not hasattr(mine, "numel") or mine.numel() == 0:
+        return None
+    if not _inexact(mine):
+        return exact(name, mine, theirs)
+    errors = Errors(name, dtype_name(mine))
+    errors.add(mine, theirs, theirs)
+    return errors.failure(NO_ORACLE)
+
+
+class Verifier:
+    """One candidate against one problem (variant) on one device."""
+
+    def __init__(self, problem: Problem, device: str, rule: Rule, seed: int = 0) -> None:
+        import torch
+
+        self.problem, self.rule, self.seed = problem, rule, seed
+        self.device = torch.device(device)
+        self.instance = instantiate(problem, device, seed)
+        self.inputs = self.instance.inputs
+        self.skipped: list[str] = []
+
+    def verify(self, source: str, sizes: candidate.Sizes | None, names: Iterable[str]) -> Accuracy | Wrong:
+        """Check every draw, `own` first. Raises what the candidate raises."""
+        shape = "x".join(str(n) for n in next((x.shape for x in tensors(self.inputs)), ()))
+        checked, worst = [], (0.0, 0.0)
+        with candidate.imported(source, sizes) as module:
+            model = candidate.build(module, self.instance.model)
+            for number, draw in enumerate(names):
+                found, note = self._one(model, draw, self.seed + 100 * number, twice=number == 0)
+                if isinstance(found, Wrong):
+                    return replace(found, message=f"{found.message} ({draw} inputs, {shape})")
+                checked.append(f"{draw} {shape}{note}")
+                worst = (max(worst[0], found[0]), max(worst[1], found[1]))
+        return Accuracy(*worst, tuple(checked), tuple(dict.fromkeys(self.skipped)))
+
+    def _one(self, model: torch.nn.Module, draw: str, seed: int, twice: bool) -> tuple[Wrong | tuple[float, float], str]:
+        """The finding on one draw, and a remark on determinism for `checked`."""
+        draws.redraw(self.inputs, draw, seed)
+        tries = []
+        for fill in FILLS[: 1 + twice]:
+            tries.append(observe(lambda: candidate.run(model, self.inputs), model, self.inputs, seed, fill))
+            self._renew(tries[-1], draw, seed)
+        steady = _bits(tries[0]) == _bits(tries[-1])
+        before = peak_bytes(self.device)
+        r = observe(lambda: self.instance.model(*self.inputs), self.instance.model, self.inputs, seed)
+        needed = peak_bytes(self.device) - before
+        self._renew(r, draw, seed)
+        finding: Wrong | tuple[float, float] = (0.0, 0.0)
+        for y in tries[:1] if steady else tries:
+            finding = differs_in_form(y, r) or differs_in_values(y, r, self._oracle(r, needed, seed), self.rule)
+            if isinstance(finding, Wrong):
+                break
+        return finding, "" if steady else ", varies between runs"
+
+    def _renew(self, seen: Observed, draw: str, seed: int) -> None:
+        """Draw the inputs again when a call has written to them."""
+        if seen.written:
+            self.inputs = instantiate(self.problem, self.device, self.seed).inputs
+            draws.redraw(self.inputs, draw, seed)
+
+    def _oracle(self, r: Observed, needed: int, seed: int) -> Iterator[oracle.Part]:
+        """The oracle whole where memory suffices, else by slices; nothing, and a note, where neither is possible."""
+        import torch
+
+        model = self.instance.model
+        if oracle.fits(self.inputs, needed, self.device):
+            try:
+                yield oracle.whole(model, self.inputs, seed)
+                return
+            except torch.OutOfMemoryError:
+                pass
+            except (RuntimeError, TypeError) as error:  # an operation without fp64, a dtype fixed in the user's code
+                self.skipped.append(f"no fp64 oracle ({str(error).splitlines()[0]}); compared with the reference itself")
+                return
+        parts = 0
+        for part in oracle.sliced(model, self.inputs, r.result, needed):
+            parts += 1
+            yield part
+        if not parts:
+            self.skipped.append("fp64 oracle does not fit into memory; compared with the reference itself")
+
+
+def _bits(seen: Observed) -> list[tuple[int, int]]:
+    return [fingerprint(leaf) for _, leaf in seen.leaves() if hasattr(leaf, "numel")]
