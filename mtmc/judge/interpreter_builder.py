@@ -6,6 +6,7 @@ bfloat16 blocks are float32 arrays whose values are bfloat16: each operation com
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from mtmc.judge.interpreter import DeviceAssert
 from mtmc.judge.interpreter_memory import Memory
 from mtmc.judge.interpreter_numbers import Array
 
-memory_dtype: Callable[[Any], np.dtype[Any]] = stock._get_np_dtype  # how values lie in memory: bfloat16 as uint16
+_stock_dtype: Callable[[Any], np.dtype[Any]] = cache(stock._get_np_dtype)  # which builds a table at every call
 _fits: Callable[[Array, Any], bool] = stock._validate_np_data_size
 PRECISIONS = {getattr(ir.INPUT_PRECISION, name): name for name in numbers.DOTS}
 ALLOWED = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
@@ -29,7 +30,13 @@ ALLOWED = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 def is_bfloat16(dtype: Any) -> bool:
     """Whether a scalar or block type is bfloat16 (a pointer to one is not)."""
-    return bool(not isinstance(dtype.scalar, tl.pointer_type) and dtype.scalar == tl.bfloat16)
+    return bool(dtype.scalar.name == "bf16")
+
+
+def memory_dtype(dtype: Any) -> np.dtype[Any]:
+    """How values lie in memory: bfloat16 as uint16, pointers as uint64."""
+    scalar = dtype.scalar
+    return np.dtype(np.uint64) if scalar.is_ptr() else _stock_dtype(scalar)
 
 
 def block_dtype(dtype: Any) -> np.dtype[Any]:

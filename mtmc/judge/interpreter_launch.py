@@ -68,7 +68,9 @@ class Executor(GridExecutor):  # type: ignore[misc]  # triton is untyped
             root: BaseException = error
             while isinstance(root, InterpreterError) and root.__cause__ is not None:
                 root = root.__cause__
-            raise root if isinstance(root, (OutOfBounds, Race, DeviceAssert)) else error from None
+            if isinstance(root, (OutOfBounds, Race, DeviceAssert)):
+                raise root from None
+            raise
 
 
 def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:

@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 SHIFT = 48
 ADDRESS = np.uint64((1 << SHIFT) - 1)
-UNTOUCHED, SHARED, ATOMIC = -1, -2, -3  # besides the number of a program: nobody, several programs, an atomic
+UNTOUCHED, SHARED, ATOMIC = 0, -1, -2  # besides the number of a program, from 1: nobody, several programs, an atomic
 
 
 class Cells:
@@ -37,7 +37,7 @@ class Cells:
         return self._readers
 
     def _fresh(self) -> Array:
-        return np.full((self.stop - self.start) // self.item + 1, UNTOUCHED, np.int32)
+        return np.zeros((self.stop - self.start) // self.item + 1, np.int32)  # all UNTOUCHED
 
     def own(self) -> Array:
         if self.writers is None:
@@ -83,7 +83,7 @@ class Memory:
     def enter(self, program: tuple[int, int, int], grid: tuple[int, int, int]) -> None:
         """A program starts."""
         self.program, self.grid, self.ordered = program, grid, False
-        self.me = (program[0] * grid[1] + program[1]) * grid[2] + program[2]
+        self.me = (program[0] * grid[1] + program[1]) * grid[2] + program[2] + 1
 
     def load(self, pointers: Array, mask: Array, size: int) -> Array:
         """Plain addresses of a load of `size` bytes per lane, same shape as `pointers`. Raises OutOfBounds or Race."""
@@ -127,7 +127,7 @@ class Memory:
             self._check(last, index, argument, "stores what {} stored")
             self._check(cells.readers[index], index, argument, "stores what {} loaded")
             # a plain store stays on record when its own program goes on with atomics
-            writers[index] = np.where(last >= 0, last, ATOMIC) if owner == ATOMIC else owner
+            writers[index] = np.where(last > UNTOUCHED, last, ATOMIC) if owner == ATOMIC else owner
 
     def _check(self, last: Array, index: Array, argument: Argument, deed: str) -> None:
         if self.ordered:
@@ -174,9 +174,9 @@ class Memory:
         return f"{self.kernel}, program {self.program}"
 
     def _name(self, owner: int) -> str:
-        if owner < 0:
+        if owner < UNTOUCHED:
             return {SHARED: "other programs", ATOMIC: "an atomic of another program"}[owner]
-        return f"program {tuple(int(n) for n in np.unravel_index(owner, self.grid))}"
+        return f"program {tuple(int(n) for n in np.unravel_index(owner - 1, self.grid))}"
 
 
 def _span(tensor: Any) -> tuple[int, int]:

@@ -503,6 +503,43 @@ def check_attention():
         close(out, torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double()), tolerance)
 
 
+@triton.jit
+def pointers_kernel(x_ptr, y_ptr, flag_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    where = tl.arange(0, BLOCK)
+    flag = tl.load(flag_ptr + where, mask=where < n, other=0)
+    chosen = tl.where(flag, x_ptr + where, y_ptr + where)
+    tl.store(out_ptr + where, tl.load(chosen, mask=where < n), mask=where < n)
+    tl.store(flag_ptr + where, flag == 0, mask=where < n)
+
+
+def check_bool_tensors_and_chosen_pointers():
+    x, y, flag, out = torch.randn(30), torch.randn(30), torch.rand(30) < 0.5, torch.empty(30)
+    wanted = torch.where(flag, x, y)
+    before = flag.clone()
+    pointers_kernel[(1,)](x, y, flag, out, 30, BLOCK=32)
+    same(out, wanted)
+    same(flag, ~before)
+    with faults(OutOfBounds, "'y_ptr'"):
+        pointers_kernel[(1,)](x, y[:20], torch.zeros(30, dtype=torch.bool), out, 30, BLOCK=32)
+
+
+@triton.jit
+def integers_kernel(a_ptr, b_ptr, out_ptr, random_ptr, N: tl.constexpr):
+    where = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    product = tl.dot(tl.load(a_ptr + where), tl.trans(tl.load(b_ptr + where)), out_dtype=tl.int32)
+    tl.store(out_ptr + where, product // 3 + product % 3)
+    tl.store(random_ptr + where, tl.rand(7, where))
+
+
+def check_integers_and_random_numbers():
+    a, b = (torch.randint(0, 100, (32, 32), dtype=torch.int8) for _ in range(2))
+    out, random = torch.empty(32, 32, dtype=torch.int32), torch.empty(32, 32)
+    integers_kernel[(1,)](a, b, out, random, N=32)
+    product = a.int() @ b.int().T
+    same(out, product // 3 + product % 3)
+    assert 0 <= random.min() and random.max() < 1 and abs(random.mean() - 0.5) < 0.05
+
+
 def check_faults_leave_the_language_restored():
     before = tl.core.tensor.__add__
     with suppress(OutOfBounds):
