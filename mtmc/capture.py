@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import BadInput
 from mtmc.graph import Graph, Node, Ref, TensorType, TorchConst
+from mtmc.meta import recurrent_shapes
 from mtmc.problem import Instance, Problem, instantiate, user_code
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.export.graph_signature import InputSpec
 
+Literals = list[tuple[Any, Any]]  # a tensor made inside `forward`, and the Python data it was made from
+LIFTED = "lifted_tensor_"  # export's name for such a tensor
 LITERAL_LIMIT = 64  # elements of a constant tensor that are written out in a program
 
 
@@ -44,8 +47,8 @@ def capture(problem: Problem) -> Capture:
     instance = instantiate(problem, "meta")
     try:
         with user_code("Export"):
-            exported = _export(instance)
-        graph = _graph(exported, _input_names(instance))
+            exported, literals = _export(instance)
+        graph = _graph(exported, _input_names(instance), literals)
         _refuse_side_effects(instance)
     except (BadInput, _Refused) as error:
         return Capture(None, str(error))
@@ -72,14 +75,26 @@ def check_outputs(value: Any, where: str = "output") -> None:
         raise BadInput(f"The model's {where} is not a tensor but {type(value).__name__}.")
 
 
-def _export(instance: Instance) -> ExportedProgram:
+def _export(instance: Instance) -> tuple[ExportedProgram, Literals]:
     import torch
+    from torch.overrides import TorchFunctionMode
 
-    with warnings.catch_warnings(), torch.no_grad():
+    literals: Literals = []
+
+    class Recorder(TorchFunctionMode):
+        """Remembers what the model writes in `torch.tensor(…)`: a meta tensor does not hold its values."""
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            if func in (torch.tensor, torch.as_tensor) and args:
+                literals.append((result, args[0]))
+            return result
+
+    with warnings.catch_warnings(), torch.no_grad(), recurrent_shapes():
         warnings.simplefilter("ignore")
-        exported = torch.export.export(instance.model, instance.inputs, strict=False)
-        functional: ExportedProgram = exported.run_decompositions({})
-        return functional
+        with Recorder():
+            exported = torch.export.export(instance.model, instance.inputs, strict=False)
+        return exported.run_decompositions({}), literals
 
 
 def _input_names(instance: Instance) -> list[str]:
@@ -92,7 +107,7 @@ def _input_names(instance: Instance) -> list[str]:
     return names
 
 
-def _graph(exported: ExportedProgram, input_names: list[str]) -> Graph:
+def _graph(exported: ExportedProgram, input_names: list[str], literals: Literals) -> Graph:
     from torch.export.graph_signature import InputKind, OutputKind
 
     signature = exported.graph_signature
@@ -105,8 +120,9 @@ def _graph(exported: ExportedProgram, input_names: list[str]) -> Graph:
     ]
     specs = iter(signature.input_specs)
     names = iter(input_names)
+    constants = {name: _literal(tensor, literals) for name, tensor in exported.constants.items() if name.startswith(LIFTED)}
     nodes = tuple(
-        _placeholder(exported, node, next(specs), names) if node.op == "placeholder" else _operation(node) for node in kept
+        _placeholder(node, next(specs), names, constants) if node.op == "placeholder" else _operation(node) for node in kept
     )
     returned = [_value(value) for value in exported.graph.output_node().args[0]]
     leaves = returned[sum(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs) :]
@@ -115,23 +131,30 @@ def _graph(exported: ExportedProgram, input_names: list[str]) -> Graph:
     return Graph(nodes, output, {target: name for name, target in signature.buffers_to_mutate.items()})
 
 
-def _placeholder(exported: ExportedProgram, node: fx.Node, spec: InputSpec, names: Iterator[str]) -> Node:
+def _placeholder(node: fx.Node, spec: InputSpec, names: Iterator[str], constants: dict[str, Any]) -> Node:
     from torch.export.graph_signature import InputKind
 
     tensor = node.meta["val"]
+    type_ = _type(tensor)
     if spec.kind is InputKind.USER_INPUT:
-        type_ = _type(tensor)
         return Node(node.name, "input", () if type_ else (_value(tensor),), type=type_, target=next(names))
+    if spec.target in constants:
+        return Node(node.name, "constant", (constants[spec.target],), type=type_)
     assert spec.target is not None
-    if spec.kind is InputKind.CONSTANT_TENSOR and spec.target.startswith("lifted_tensor_"):
-        return Node(node.name, "constant", (_literal(exported.constants[spec.target]),), type=_type(tensor))
-    return Node(node.name, "state", type=_type(tensor), target=spec.target)
+    return Node(node.name, "state", type=type_, target=spec.target)
 
 
-def _literal(tensor: Any) -> Any:
-    if tensor.is_meta or tensor.numel() > LITERAL_LIMIT:
-        raise _Refused(f"The model makes a constant tensor of {tensor.numel()} elements when it runs.")
-    return _value(tensor.tolist())
+def _literal(tensor: Any, literals: Literals) -> Any:
+    """Values of a tensor that `forward` makes from Python numbers."""
+    import torch
+
+    if tensor.numel() <= LITERAL_LIMIT:
+        if not tensor.is_meta:
+            return _value(tensor.tolist())
+        for made, data in literals:
+            if made is tensor and not isinstance(data, torch.Tensor):
+                return _value(torch.tensor(data, dtype=tensor.dtype).tolist())
+    raise _Refused(f"The model makes a constant tensor of {tensor.numel()} elements when it runs.")
 
 
 def _operation(node: fx.Node) -> Node:
@@ -188,7 +211,7 @@ def _refuse_side_effects(instance: Instance) -> None:
     import torch
 
     before = _attributes(instance.model)
-    with user_code("Running the model on meta tensors"), torch.no_grad():
+    with user_code("Running the model on meta tensors"), torch.no_grad(), recurrent_shapes():
         instance.model(*instance.inputs)
     after = _attributes(instance.model)
     for path in {**before, **after}:

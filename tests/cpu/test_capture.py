@@ -2,11 +2,14 @@ import textwrap
 from math import inf
 
 import pytest
+import torch
+from torch.utils._pytree import tree_leaves
 
 from mtmc.capture import capture
 from mtmc.errors import BadInput
-from mtmc.graph import Graph, Ref, TorchConst
-from mtmc.problem import load
+from mtmc.graph import Graph, Ref, TorchConst, walk
+from mtmc.meta import recurrent_shapes
+from mtmc.problem import instantiate, load
 
 
 def write(tmp_path, body, inputs="[torch.rand(4, 6)]", init="[]"):
@@ -99,6 +102,32 @@ def test_small_inline_constant_is_literal_and_attribute_is_state(tmp_path):
     assert [node.target for node in graph.nodes if node.op == "state"] == ["shift"]
 
 
+def test_inline_constant_on_the_inputs_device(tmp_path):
+    body = model("def forward(self, x):\n    return x * torch.tensor([1, 2, 3] * 2, device=x.device, dtype=x.dtype)")
+    (constant,) = (node for node in graph_of(tmp_path, body).nodes if node.op == "constant")
+    assert constant.args == ((1.0, 2.0, 3.0) * 2,) and constant.type.dtype == "float32"
+
+
+@pytest.mark.parametrize("layer", ["nn.LSTM(6, 5, 2, batch_first=True, bidirectional=True)", "nn.GRU(6, 5)", "nn.RNN(6, 5)"])
+def test_recurrent_layers_stay_whole_and_shapes_agree(tmp_path, layer):
+    problem = write(
+        tmp_path, model("def forward(self, x):\n    return self.r(x)", f"self.r = {layer}"), "[torch.rand(2, 9, 6)]"
+    )
+    graph = capture(problem).graph
+    real = instantiate(problem, "cpu")
+    expected = tree_leaves(real.model(*real.inputs))
+    got = [graph[ref.name].type for ref in walk(graph.output)]
+    assert [(t.shape, t.strides) for t in got] == [(tuple(t.shape), t.stride()) for t in expected]
+
+
+def test_recurrent_shapes_leave_no_trace():
+    layer, x = torch.nn.LSTM(6, 5), torch.rand(3, 2, 6)
+    expected = layer(x)[0]
+    with recurrent_shapes():
+        pass
+    assert torch.equal(layer(x)[0], expected)
+
+
 def test_real_size_costs_no_memory(tmp_path):
     body = model("def forward(self, x):\n    return x @ x")
     graph = graph_of(tmp_path, body, inputs="[torch.rand(2**17, 2**17)]")
@@ -131,9 +160,14 @@ REFUSED = {
     "input changed": ("def forward(self, x):\n    x += 1\n    return x * 2", "pass", "input x"),
     "size from values": ("def forward(self, x):\n    return x[x > 0]", "pass", ""),
     "constant without values": (
-        "def forward(self, x):\n    return x + torch.tensor([1.0] * 6, device=x.device)",
+        "def forward(self, x):\n    return x + x.new_tensor([1.0] * 6)",
         "pass",
         "constant",
+    ),
+    "large constant": (
+        "def forward(self, x):\n    return x.sum() * torch.tensor([1.0] * 65, device=x.device)",
+        "pass",
+        "65",
     ),
 }
 
