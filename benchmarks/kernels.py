@@ -102,7 +102,7 @@ def transpose_kernel(x_ptr, out_ptr, rows, cols, ROWS: tl.constexpr, COLS: tl.co
 
 
 @triton.jit
-def divmod_kernel(x_ptr, y_ptr, out_ptr, n, inner, outer, BLOCK: tl.constexpr):
+def divmod_kernel(x_ptr, y_ptr, out_ptr, n, inner, outer, BLOCK: tl.constexpr):  # noqa: PLR0913
     """x[i] + y[channel] with the channel found by division: NCHW bias."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = index < n
@@ -111,7 +111,7 @@ def divmod_kernel(x_ptr, y_ptr, out_ptr, n, inner, outer, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def matmul_kernel(
+def matmul_kernel(  # noqa: PLR0913
     a_ptr, b_ptr, out_ptr, M, N, K, a_row, a_col, b_row, b_col,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -130,3 +130,14 @@ def matmul_kernel(
         b = tl.load(b_ptr + red[:, None] * b_row + col * b_col, mask=(red[:, None] < K) & (col < N), other=0.0)
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
     tl.store(out_ptr + row * N + col, acc.to(out_ptr.dtype.element_ty), mask=(row < M) & (col < N))
+
+
+@triton.jit
+def reread_kernel(x_ptr, out_ptr, size, repeats, BLOCK: tl.constexpr):
+    """Reads blocks of the first `size` elements over and over, every program from its own start: L2 bandwidth."""
+    total = tl.zeros((BLOCK,), tl.float32)
+    start = tl.program_id(0) * BLOCK
+    for step in range(repeats):
+        index = (start + step * BLOCK * 37) % size + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + index)
+    tl.store(out_ptr + tl.program_id(0), tl.sum(total, 0))
