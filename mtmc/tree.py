@@ -23,6 +23,14 @@ def better(new: Timing, old: Timing) -> bool:
     return new.low > old.speedup and new.speedup > old.high
 
 
+def faster_than_reference(verdict: Verdict) -> bool:
+    """Verified, and faster than the reference: by more than 0.5 % when predicted, beyond the interval when measured."""
+    if not isinstance(verdict, Verified):
+        return False
+    timing = verdict.timing
+    return timing.speedup > GAIN if timing.kind == "predicted" else timing.low > 1.0
+
+
 class Tree:
     """`graph` has program keys as nodes (attribute `verdict`) and edges with the list `steps`, oldest first."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from fakes import FIRST, STOP, FakeEvaluator, FakeMoves, time_ms, value
+
 from mtmc import policies
 from mtmc.action import Action
 from mtmc.errors import BadInput
@@ -17,8 +17,9 @@ from mtmc.tree import Tree, better
 from mtmc.verdict import Infra, Timing, Verdict
 
 
-def run(policy="greedy", evaluator=None, limits=Limits(), seed=0, known=None, mistakes=False):
-    search = Search(FakeMoves(mistakes), evaluator or FakeEvaluator(), policies.load(policy), limits, seed, known or {})
+def run(policy="greedy", evaluator=None, limits=None, seed=0, known=None, mistakes=False):
+    limits, known = limits or Limits(), known or {}
+    search = Search(FakeMoves(mistakes), evaluator or FakeEvaluator(), policies.load(policy), limits, seed, known)
     return search, list(search.steps(FIRST))
 
 

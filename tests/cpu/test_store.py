@@ -11,8 +11,8 @@ import textwrap
 from dataclasses import replace
 
 import pytest
-
 from fakes import FIRST, FakeEvaluator, FakeMoves
+
 from mtmc import policies
 from mtmc.errors import BadInput
 from mtmc.search import Limits, Search

@@ -1,0 +1,5 @@
+"""`python -m mtmc`."""
+
+from mtmc.cli import main
+
+main()

@@ -1,0 +1,150 @@
+"""What `mtmc optimize` shows while it runs (on stderr) and at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+from rich.table import Table
+
+from mtmc.hardware_profiles import Profile
+from mtmc.optimizer import Listener
+from mtmc.report import headline
+from mtmc.step import Step
+from mtmc.trajectories.store import Run, RunInfo
+from mtmc.tree import Tree
+from mtmc.verdict import Verdict, Verified
+from mtmc.wording import gain, outcome, result, speedup, tally
+
+
+class Progress(Listener):
+    """One line a finished candidate, and below them a line that lives: what is done now, best so far, time left."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._status = Status("reading the model", console=console)
+        self._best = self._what = ""
+        self._judged = self._recorded = self._budget = 0
+        self._end = self._started = time.monotonic()
+        self._limited = False
+
+    def __enter__(self) -> Progress:
+        self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    def begin(self, info: RunInfo, folder: Path, recorded: int) -> None:
+        self._recorded, self._budget = recorded, info.budget
+        self._started, self._limited = time.monotonic(), info.minutes > 0
+        self._end = self._started + info.minutes * 60
+        title = info.profile.get("title", info.gpu)
+        self.console.print(f"[bold]{escape(info.problem)}[/] for {escape(title)}, times {info.timing}, run folder {folder}")
+        for note in info.notes:
+            self.console.print(f"[yellow]note[/] {escape(note)}")
+        if recorded:
+            self.console.print(f"going on after {recorded} recorded steps")
+
+    def doing(self, what: str) -> None:
+        self._what = what
+        self._refresh()
+
+    def judged(self, step: Step, tree: Tree) -> None:
+        self._judged += bool(step.parent) and not step.cached
+        timing = tree.timing(tree.best) if tree.best else None
+        self._best = f"best {speedup(timing)}" if timing else "nothing verified yet"
+        self._recorded -= 1
+        if self._recorded < 0:
+            sentence = step.action.sentence if step.action else "First program, one plain kernel an operation."
+            colour = "green" if step.verdict.correct else "red"
+            figure = f"{self._judged:>3}/{self._budget} [{colour}]{escape(result(step.verdict)):<24}[/]"
+            self.console.print(f"{figure} {escape(sentence)}", highlight=False)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        parts = [part for part in (self._best, self._left(), self._what) if part]
+        self._status.update(escape(" · ".join(parts)))
+
+    def _left(self) -> str:
+        """Time left: to the deadline, else at the pace so far; empty before there is a pace."""
+        now = time.monotonic()
+        seconds = self._end - now
+        if not self._limited:
+            if not self._judged:
+                return ""
+            seconds = (now - self._started) / self._judged * (self._budget - self._judged)
+        minutes, seconds = divmod(int(max(seconds, 0)), 60)
+        return f"at most {minutes}:{seconds:02d} left"
+
+
+def summary(run: Run) -> Table:
+    """The steps that led to the answer (or to the best program), and what else was tried."""
+    steps, ending = run.steps(), run.ending()
+    tree = Tree(steps)
+    key = (ending.best if ending else "") or tree.best
+    path = tree.path(key) if key else ()
+    elsewhere = tally(step for step in steps if step.parent and step not in path)
+    table = Table(caption=f"not on this path: {elsewhere}" if elsewhere else None, caption_justify="left")
+    for name in ("step", "what", "lines", "verdict", "speed-up", "gain"):
+        table.add_column(name, justify="right" if name in ("step", "lines", "gain") else "left", overflow="fold")
+    first = tree.verdict(tree.root)
+    table.add_row("0", "First program, one plain kernel an operation.", "", *_cells(first), "")
+    for step in path:
+        assert step.action
+        cells = (str(step.changed_lines), *_cells(step.verdict), gain(step, tree))
+        table.add_row(str(step.index), escape(step.action.sentence), *cells)
+    return table
+
+
+def _cells(verdict: Verdict) -> tuple[str, str]:
+    return outcome(verdict), escape(speedup(verdict.timing)) if isinstance(verdict, Verified) else ""
+
+
+def profiles(found: list[Profile]) -> Table:
+    """One row a GPU."""
+    table = Table(
+        "name", "GPU", "chip", caption="TFLOP/s are dense peaks; fp16 is the matrix unit's.", caption_justify="left"
+    )
+    for name in ("GB", "GB/s", "fp32 TFLOP/s", "fp16 TFLOP/s"):
+        table.add_column(name, justify="right")
+    for profile in found:
+        tensor = profile.fp16_tensor_dense_tflops
+        numbers = (profile.memory_gb, profile.memory_bandwidth_gb_s, profile.fp32_tflops)
+        cells = (*(f"{number:g}" for number in numbers), f"{tensor:g}" if tensor else "–")
+        mark = "" if profile.tensor_cores_in_triton else " (not reached by Triton)"
+        table.add_row(profile.name, profile.title, profile.architecture, *cells[:3], cells[3] + mark)
+    return table
+
+
+def figures(profile: Profile) -> Table:
+    """Every field of a profile, one a line; nested tables are indented."""
+    table = Table("figure", "value", title=profile.title)
+    for name, value in asdict(profile).items():
+        if not isinstance(value, dict):
+            table.add_row(name, _figure(value))
+    for name, value in asdict(profile.efficiency).items():
+        table.add_row(f"efficiency.{name}", _figure(value))
+    return table
+
+
+def conclusion(run: Run) -> Iterator[str]:
+    """The outcome in rich markup, one sentence a line."""
+    ending = run.ending()
+    assert ending
+    tree = Tree(run.steps())
+    yield headline(ending, tree).replace("**", "")
+    yield from (escape(sentence) for sentence in (ending.reason, *ending.discarded))
+    wanted = ("optimized.py", "report.md") if ending.best else ("report.md",)
+    yield " ".join(str(run.folder / name) for name in wanted)
+
+
+def _figure(value: object) -> str:
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(str, value))
+    return "–" if value is None else str(value)
