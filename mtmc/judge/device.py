@@ -35,12 +35,19 @@ def fingerprint(tensor: torch.Tensor) -> tuple[int, int]:
     whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
     bits = tensor.detach().reshape(-1).view(whole)
     plain = weighted = torch.zeros((), dtype=torch.int64, device=tensor.device)
-    weights = 2 * torch.arange(min(CHUNK, bits.numel()), device=tensor.device) + 1
+    weights = _mixed(torch.arange(1, min(CHUNK, bits.numel()) + 1, device=tensor.device))
     for number, start in enumerate(range(0, bits.numel(), CHUNK)):
         wide = bits[start : start + CHUNK].to(torch.int64)
         plain = plain + wide.sum()
         weighted = weighted + (wide * weights[: wide.numel()]).sum() * (2 * number + 1)
     return int(plain), int(weighted)
+
+
+def _mixed(index: torch.Tensor) -> torch.Tensor:
+    """Odd 64-bit weights without a pattern (a multiply-xor-multiply hash of the position), so that swaps do not cancel."""
+    mixed = index * 0x1E3779B97F4A7C15
+    mixed = (mixed ^ (mixed >> 29)) * 0x3F58476D1CE4E5B9
+    return (mixed ^ (mixed >> 32)) | 1
 
 
 def free_bytes(device: torch.device) -> int:

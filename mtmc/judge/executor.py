@@ -319,7 +319,9 @@ def _environment(kind: str, folder: Path, cache: Path) -> dict[str, str]:
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Reads outcomes: plain values and the classes that mtmc itself defines, nothing else a candidate could send."""
+    """Reads outcomes: plain values, NumPy scalars and the classes that mtmc itself defines; nothing else can be sent."""
+
+    NUMPY = (("numpy._core.multiarray", "scalar"), ("numpy", "dtype"))
 
     @staticmethod
     def loads(data: bytes) -> Any:
@@ -328,6 +330,8 @@ class PlainUnpickler(pickle.Unpickler):
         return PlainUnpickler(io.BytesIO(data)).load()
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in self.NUMPY:
+            return super().find_class(module, name)
         if module.startswith("mtmc.") and "." not in name:
             found = super().find_class(module, name)
             if isinstance(found, type) and found.__module__ == module:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mtmc.hardware_profiles import Profile
+    from mtmc.judge.predict import Prediction
     from mtmc.judge.timing import Call, Clock
 
 Sizes = dict[str, Any] | None
@@ -44,9 +45,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The launches of one call, as compiled for the target."""
+    """The launches of one call, as compiled for the target, and the predicted time of them and of the PyTorch calls."""
 
     launches: tuple[Launch, ...]
+    prediction: Prediction
     seconds: float
 
 
@@ -80,14 +82,42 @@ class CompileJob(Job):
         import torch
 
         from mtmc.judge import candidate
+        from mtmc.judge.eager import EagerCalls
+        from mtmc.judge.predict import predict
         from mtmc.judge.standin import stand_in
         from mtmc.problem import instantiate
 
         began = time.monotonic()
         instance = instantiate(self.problem, "meta")
         with candidate.imported(self.source, self.sizes) as module, stand_in(self.profile) as recorder, torch.no_grad():
-            candidate.run(candidate.build(module, instance.model), instance.inputs)
-        return Compiled(tuple(recorder.launches), time.monotonic() - began)
+            model = candidate.build(module, instance.model)
+            with EagerCalls(self.profile) as eager:
+                candidate.run(model, instance.inputs)
+        launches = tuple(recorder.launches)
+        prediction = predict(launches, self.profile) + eager.prediction
+        return Compiled(launches, prediction, time.monotonic() - began)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictReferenceJob(Job):
+    """The model's time for the reference run eagerly, on meta tensors at full size."""
+
+    kind = "compile"
+    stage = "time"
+    problem: Problem
+    profile: Profile
+
+    def run(self) -> ReferenceTimes:
+        import torch
+
+        from mtmc.judge.eager import EagerCalls
+        from mtmc.problem import instantiate
+
+        instance = instantiate(self.problem, "meta")
+        with torch.no_grad(), EagerCalls(self.profile) as eager:
+            instance.model(*instance.inputs)
+        found = eager.prediction
+        return ReferenceTimes("predicted", found.device_ms, host_ms=found.host_ms)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from mtmc.problem import Problem
 
-REFERENCE = '''
+REFERENCE = """
 import torch
 import torch.nn as nn
 
@@ -24,9 +24,9 @@ def get_inputs():
 
 def get_init_inputs():
     return [3.0]
-'''
+"""
 
-CANDIDATE = '''
+CANDIDATE = """
 import torch
 import torch.nn as nn
 import triton
@@ -68,7 +68,7 @@ class ModelNew(Model):
         p_scale = self.scale
         relu = launch_relu(x, p_scale)
         return relu
-'''
+"""
 
 
 def changed(*pairs: tuple[str, str]) -> str:
@@ -100,11 +100,17 @@ RAISES = changed(("    numel = x.numel()", "    numel = x.numel()\n    raise Val
 GREEDY = changed(("    numel = x.numel()", "    numel = x.numel()\n    keep = [bytearray(1 << 26) for _ in range(64)]"))
 PRINTS = changed(("    numel = x.numel()", "    print('x' * 100000)\n    numel = x.numel()"))
 TOO_MUCH_SHARED = changed(
-    ("BLOCK = 256", "BLOCK = 512"),
-    ("    out = tl.maximum(x * scale, 0.0)\n", "    square = tl.reshape(tl.arange(0, BLOCK * 256), (BLOCK, 256)).to(tl.float32)\n"
-     "    product = tl.dot(square, tl.trans(square), input_precision='tf32')\n"
-     "    out = tl.maximum(x * scale, 0.0) + tl.sum(product, 1) * 0.0\n"),
+    (
+        "    out = tl.maximum(x * scale, 0.0)\n",
+        "    tile = tl.load(x_ptr + tl.arange(0, 64)[:, None] * 1024 + tl.arange(0, 1024)[None, :])\n"
+        "    product = tl.dot(tile, tl.trans(tile), input_precision='tf32')\n"
+        "    out = tl.maximum(x * scale, 0.0) + tl.sum(tl.sum(product, 1), 0)\n",
+    ),
 )
-WRITES_INPUT = changed(("    tl.store(out_ptr + index, out, mask=mask)", "    tl.store(out_ptr + index, out, mask=mask)\n"
-                        "    tl.store(x_ptr + index, out, mask=mask)"))
+WRITES_INPUT = changed(
+    (
+        "    tl.store(out_ptr + index, out, mask=mask)",
+        "    tl.store(out_ptr + index, out, mask=mask)\n    tl.store(x_ptr + index, out, mask=mask)",
+    )
+)
 UNWRITTEN = changed(("tl.store(out_ptr + index, out, mask=mask)", "tl.store(out_ptr + index, out, mask=mask & (index > 0))"))

@@ -178,7 +178,8 @@ if __name__ == "__main__":
 def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(PARENT.format(folder=str(Path(__file__).parent)))
-    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment)
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())
     assert Path(f"/proc/{worker}").exists()

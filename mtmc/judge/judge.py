@@ -1,0 +1,231 @@
+"""The judge: one problem's candidates in, Verdicts out.
+
+Without a GPU: compile for the target (stand-in driver, full size) → interpret on the small variants → predicted time. With
+one: compile → verify on the GPU, on the variants and at full size → time against eager, interleaved. Everything that runs a
+candidate is a job of the executor; this class only orders jobs and turns their outcomes into one Verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, TypeVar
+
+from mtmc.errors import InfraError
+from mtmc.hardware_profiles import Profile
+from mtmc.judge.cache import Cache, Key, versions
+from mtmc.judge.executor import Executor
+from mtmc.judge.jobs import (
+    HOST_BOUND_MS,
+    Compiled,
+    CompileJob,
+    DrawsJob,
+    GpuTimeJob,
+    GpuVerifyJob,
+    InterpretJob,
+    PredictReferenceJob,
+    ReferenceJob,
+    ReferenceTimes,
+    Sizes,
+)
+from mtmc.problem import Problem
+from mtmc.program import Program
+from mtmc.verdict import Accuracy, Rejected, Timing, Verdict, Verified
+
+T = TypeVar("T")
+Variant = tuple[Problem, Sizes]
+Check = Callable[[Problem, Program], Rejected | None]
+
+# Hack checks, in order, made on the text before anything runs. Each returns its Rejected, or None.
+CHECKS: tuple[Check, ...] = ()
+
+FINAL_SEED = 1_000  # the last judgement draws weights and inputs that no earlier one has seen
+NO_VARIANT = "no small variant of the problem: values were not checked without a GPU"
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Seconds per job. `verify` is per variant; ten runs of 10 s in the interpreter would be far over it."""
+
+    compile: float = 60.0
+    verify: float = 60.0
+    time: float = 120.0
+    reference: float = 300.0
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Judges programs for one problem on one GPU profile.
+
+    `variants` are smaller sizes of the problem, each with the programs' SIZES there, smallest first: the first is tried with
+    every usable input distribution, the others with the file's own. `measure` says whether the local GPU verifies and times.
+    `floor_ms` is what no program can beat; `modes` are the torch.compile modes of the last judgement's baseline.
+    """
+
+    executor: Executor
+    problem: Problem
+    profile: Profile
+    variants: tuple[Variant, ...] = ()
+    measure: bool = False
+    precision: str = "strict"
+    cache: Cache | None = None
+    floor_ms: float = 0.0
+    modes: tuple[str, ...] = ("default",)
+    seed: int = 0
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+    @cached_property
+    def reference(self) -> ReferenceTimes:
+        """Times of the reference, measured or predicted. Raises InfraError when it cannot be run."""
+        if self.measure:
+            job = ReferenceJob(problem=self.problem, modes=self.modes, seed=self.seed, seconds=self.deadlines.reference)
+            return _need(self.executor.submit(job).result(), ReferenceTimes)
+        predicted = PredictReferenceJob(problem=self.problem, profile=self.profile, seconds=self.deadlines.compile)
+        return _need(self.executor.submit(predicted).result(), ReferenceTimes)
+
+    @cached_property
+    def draws(self) -> tuple[str, ...]:
+        """Input distributions that the reference takes; only the file's own without a small variant to try them on."""
+        if not self.variants:
+            return ("own",)
+        job = DrawsJob(problem=self.variants[0][0], seed=self.seed, seconds=self.deadlines.verify)
+        found: tuple[str, ...] = _need(self.executor.submit(job).result(), tuple)
+        return found
+
+    def judge(self, program: Program) -> Verdict:
+        """Compile, verify, and time or predict; from the cache where it was judged before."""
+        key = self._key(program)
+        known = self.cache.get(key) if self.cache else None
+        if known is not None:
+            return known
+        verdict = self._judge(program, self.seed)
+        if self.cache:
+            self.cache.put(key, verdict)
+        return verdict
+
+    def compile_many(self, programs: Sequence[Program]) -> list[Compiled | Verdict]:
+        """Compile side by side, as many at once as the executor has workers; for ordering before anything is timed."""
+        futures = [self.executor.submit(self._compile(program)) for program in programs]
+        return [future.result() for future in futures]
+
+    def predict(self, programs: Sequence[Program]) -> list[float | None]:
+        """Predicted milliseconds of each program; None where it does not compile."""
+        return [c.prediction.device_ms if isinstance(c, Compiled) else None for c in self.compile_many(programs)]
+
+    def final(self, program: Program) -> Verdict:
+        """Verify and time once more, in fresh processes, on new weights and inputs, against eager and torch.compile."""
+        return self._judge(program, self.seed + FINAL_SEED, final=True)
+
+    def close(self) -> None:
+        self.executor.close()
+
+    def _judge(self, program: Program, seed: int, final: bool = False) -> Verdict:
+        for check in CHECKS:
+            if rejected := check(self.problem, program):
+                return rejected
+        compiled = self.executor.submit(self._compile(program)).result()
+        if not isinstance(compiled, Compiled):
+            return _verdict(compiled)
+        accuracy = self._verify(program, seed, final)
+        if not isinstance(accuracy, Accuracy):
+            return accuracy
+        timing = self._time(program, compiled, seed, final) if self.measure else self._predicted(compiled)
+        if not isinstance(timing, Timing):
+            return timing
+        return Verified(timing, accuracy, compiled.launches)
+
+    def _compile(self, program: Program) -> CompileJob:
+        return CompileJob(problem=self.problem, source=program.source, profile=self.profile, seconds=self.deadlines.compile)
+
+    def _verify(self, program: Program, seed: int, final: bool) -> Accuracy | Verdict:
+        """All variants (and the full size on a GPU); the first failure decides."""
+        kind = GpuVerifyJob if self.measure else InterpretJob
+        targets = [*self.variants, (self.problem, None)] if self.measure else list(self.variants)
+        jobs = [
+            kind(
+                problem=problem,
+                source=program.source,
+                sizes=sizes,
+                draws=self.draws if number == 0 or problem is self.problem else ("own",),
+                precision=self.precision,
+                seed=seed,
+                seconds=self.deadlines.verify,
+                fresh=final,
+            )
+            for number, (problem, sizes) in enumerate(targets)
+        ]
+        if not jobs:
+            return Accuracy(0.0, 0.0, (), (NO_VARIANT,))
+        outcomes = [future.result() for future in [self.executor.submit(job) for job in jobs]]
+        failures = [outcome for outcome in outcomes if not isinstance(outcome, Accuracy)]
+        return _verdict(failures[0]) if failures else _merged(outcomes)
+
+    def _time(self, program: Program, compiled: Compiled, seed: int, final: bool) -> Timing | Verdict:
+        """Measured time; on quiet cores when the launch cost decides, found out beforehand or afterwards."""
+        job = GpuTimeJob(
+            problem=self.problem,
+            source=program.source,
+            modes=self.modes if final else (),
+            floor_ms=self.floor_ms,
+            seed=seed,
+            seconds=self.deadlines.time,
+            fresh=final,
+            alone=final or compiled.prediction.device_ms < HOST_BOUND_MS,
+        )
+        outcome = self.executor.submit(job).result()
+        if isinstance(outcome, Timing) and outcome.candidate_ms < HOST_BOUND_MS and not job.alone:
+            outcome = self.executor.submit(replace(job, alone=True)).result()
+        return outcome if isinstance(outcome, Timing) else _verdict(outcome)
+
+    def _predicted(self, compiled: Compiled) -> Timing:
+        """The model's word. Host time counts where launching takes longer than the kernels do."""
+        reference, found = self.reference, compiled.prediction
+        speedup = max(reference.eager_ms, reference.host_ms or 0.0) / max(found.total_ms, 1e-6)
+        return Timing(
+            "predicted",
+            reference.eager_ms,
+            float(found.device_ms),
+            float(speedup),
+            float(speedup),
+            float(speedup),
+            floor_ms=self.floor_ms,
+            host_ms=float(found.host_ms),
+            reference_host_ms=reference.host_ms,
+            kernels_ms={name.removesuffix("_kernel"): float(ms) for name, ms in found.kernels_ms.items()},
+        )
+
+    def _key(self, program: Program) -> Key:
+        profile = f"{self.profile.name} {sha256(repr(self.profile).encode()).hexdigest()[:16]}"
+        driver = _driver() if self.measure else ""
+        return Key(program.key, self.problem.hash, profile, self.measure, self.precision, versions(driver))
+
+
+def _merged(found: Sequence[Accuracy]) -> Accuracy:
+    """One Accuracy for several variants: the largest errors, everything checked and skipped."""
+    return Accuracy(
+        max(a.candidate_error for a in found),
+        max(a.reference_error for a in found),
+        tuple(text for a in found for text in a.checked),
+        tuple(dict.fromkeys(text for a in found for text in a.skipped)),
+    )
+
+
+def _verdict(outcome: Any) -> Verdict:
+    """A job's failed outcome. Raises InfraError for anything that is no Verdict: a worker must not have sent it."""
+    return _need(outcome, Verdict)
+
+
+def _need(outcome: Any, kind: type[T]) -> T:
+    if not isinstance(outcome, kind):
+        raise InfraError(f"expected {kind.__name__} from a worker, got {getattr(outcome, 'message', outcome)!r}")
+    return outcome
+
+
+def _driver() -> str:
+    """Version of the GPU driver as the kernel module tells it, without touching CUDA in this process."""
+    from pathlib import Path
+
+    version = Path("/sys/module/nvidia/version")
+    return version.read_text().strip() if version.is_file() else "unknown"

@@ -1,0 +1,188 @@
+"""The judge from program text to verdict, without a GPU, and its order of jobs with one, on an executor that answers from a script."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import judge_samples as samples
+import pytest
+
+from mtmc.errors import InfraError
+from mtmc.hardware_profiles import load
+from mtmc.judge import judge as judge_module
+from mtmc.judge.cache import Cache
+from mtmc.judge.executor import Limits, LocalProcesses
+from mtmc.judge.jobs import (
+    Compiled,
+    CompileJob,
+    DrawsJob,
+    GpuTimeJob,
+    GpuVerifyJob,
+    Job,
+    PredictReferenceJob,
+    ReferenceJob,
+    ReferenceTimes,
+)
+from mtmc.judge.judge import FINAL_SEED, Judge
+from mtmc.judge.predict import KernelTime, Prediction
+from mtmc.program import Program
+from mtmc.verdict import Accuracy, CompileError, Infra, Rejected, RuntimeFault, Timeout, Timing, Verdict, Verified, Wrong
+
+H100 = load("h100")
+FULL = samples.problem(N=4096, M=4096)
+VARIANTS = ((samples.problem(N=3, M=65), None), (samples.problem(N=7, M=130), None))
+
+
+@pytest.fixture(scope="module")
+def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalProcesses]:
+    limits = Limits(workers={"compile": 1, "interpret": 1, "gpu": 1})
+    with LocalProcesses(tmp_path_factory.mktemp("cache"), limits) as running:
+        yield running
+
+
+def test_a_program_is_judged_without_a_gpu(executor: LocalProcesses, tmp_path: Path) -> None:
+    judge = Judge(executor, FULL, H100, VARIANTS, floor_ms=0.03, cache=Cache(tmp_path / "cache"))
+    verdict = judge.judge(Program(samples.CANDIDATE))
+    assert isinstance(verdict, Verified), verdict
+    assert verdict.accuracy.checked[0] == "own 3x65" and verdict.accuracy.checked[-1] == "own 7x130"
+    assert len(verdict.accuracy.checked) == 6
+    timing = verdict.timing
+    assert timing.kind == "predicted" and timing.low == timing.speedup == timing.high
+    assert timing.kernels_ms.keys() == {"relu"} and timing.floor_ms == 0.03
+    assert 1.3 < timing.speedup < 3  # one pass over memory instead of two
+    assert verdict.launches[0].grid == (65536, 1, 1)
+
+
+def test_the_cache_answers_the_second_time(executor: LocalProcesses, tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    first = Judge(executor, FULL, H100, VARIANTS[:1], cache=cache).judge(Program(samples.CANDIDATE))
+    nobody = Scripted({})
+    again = Judge(nobody, FULL, H100, VARIANTS[:1], cache=cache).judge(Program(samples.CANDIDATE + "\n# a comment\n"))
+    assert isinstance(again, Verified) and again.timing == first.timing  # type: ignore[attr-defined]
+    assert nobody.jobs == []
+    with pytest.raises(KeyError):
+        Judge(nobody, FULL, H100, VARIANTS[:1], cache=cache, precision="tf32").judge(Program(samples.CANDIDATE))
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "detail"),
+    [
+        (samples.SYNTAX, CompileError, "syntax"),
+        (samples.TOO_MUCH_SHARED, CompileError, "shared_memory"),
+        (samples.OUT_OF_BOUNDS, RuntimeFault, "out_of_bounds"),
+        (samples.WRONG, Wrong, "values"),
+    ],
+)
+def test_failures_end_as_their_verdict(executor: LocalProcesses, source: str, kind: type[Verdict], detail: str) -> None:
+    verdict = Judge(executor, FULL, H100, VARIANTS[:1]).judge(Program(source))
+    assert type(verdict) is kind, verdict
+    assert detail in (getattr(verdict, "cause", ""), getattr(verdict, "check", ""))
+
+
+def test_many_are_compiled_and_predicted(executor: LocalProcesses) -> None:
+    programs = [Program(source) for source in (samples.CANDIDATE, samples.SYNTAX, samples.changed(("256", "1024")))]
+    good, bad, other = Judge(executor, FULL, H100).predict(programs)
+    assert bad is None and good is not None and other is not None and 0 < other < 1
+
+
+def test_without_variants_it_says_what_was_not_checked(executor: LocalProcesses) -> None:
+    verdict = Judge(executor, FULL, H100).judge(Program(samples.CANDIDATE))
+    assert isinstance(verdict, Verified)
+    assert verdict.accuracy.checked == () and "not checked" in verdict.accuracy.skipped[0]
+
+
+class Scripted:
+    """An executor that answers each class of job from a table and remembers what it was asked."""
+
+    def __init__(self, answers: dict[type[Job], Any | Callable[[Any], Any]]) -> None:
+        self.answers, self.jobs, self.closed = answers, [], False
+
+    def submit(self, job: Job) -> Future[Any]:
+        answer = self.answers[type(job)]
+        self.jobs.append(job)
+        future: Future[Any] = Future()
+        future.set_result(answer(job) if callable(answer) else answer)
+        return future
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def timing(ms: float) -> Timing:
+    return Timing("measured", 1.0, ms, 1.0 / ms, 0.9 / ms, 1.1 / ms)
+
+
+def answers(predicted: float = 1.0, **other: Any) -> dict[type[Job], Any]:
+    compiled = Compiled((), Prediction((KernelTime("relu_kernel", predicted, "dram", {}),), 0.01), 0.1)
+    table = {"CompileJob": compiled, "DrawsJob": ("own", "large"), "GpuTimeJob": timing(0.5)}
+    table |= {"GpuVerifyJob": Accuracy(1e-7, 2e-7, ("own",)), **other}
+    classes = {c.__name__: c for c in (CompileJob, DrawsJob, GpuVerifyJob, GpuTimeJob, ReferenceJob, PredictReferenceJob)}
+    return {classes[name]: answer for name, answer in table.items()}
+
+
+PROGRAM = Program(samples.CANDIDATE)
+
+
+def measuring(executor: Scripted, **options: Any) -> Judge:
+    return Judge(executor, FULL, H100, VARIANTS, measure=True, **options)
+
+
+def test_on_a_gpu_it_compiles_verifies_and_times_in_this_order() -> None:
+    executor = Scripted(answers())
+    verdict = measuring(executor, floor_ms=0.1).judge(PROGRAM)
+    assert isinstance(verdict, Verified) and verdict.timing == timing(0.5)
+    assert [type(job) for job in executor.jobs] == [
+        CompileJob,
+        DrawsJob,
+        GpuVerifyJob,
+        GpuVerifyJob,
+        GpuVerifyJob,
+        GpuTimeJob,
+    ]
+    verify, time = executor.jobs[2:5], executor.jobs[5]
+    assert [job.problem for job in verify] == [VARIANTS[0][0], VARIANTS[1][0], FULL]
+    assert [job.draws for job in verify] == [("own", "large"), ("own",), ("own", "large")]
+    assert time.floor_ms == 0.1 and not time.alone and not time.fresh and time.modes == ()
+
+
+@pytest.mark.parametrize("failure", [Wrong("off"), RuntimeFault("gone", "died"), Timeout("verify", 60), Infra("no memory")])
+def test_nothing_is_timed_that_did_not_verify(failure: Verdict) -> None:
+    executor = Scripted(answers(GpuVerifyJob=failure))
+    assert measuring(executor).judge(PROGRAM) == failure
+    assert GpuTimeJob not in map(type, executor.jobs)
+
+
+def test_short_candidates_are_timed_on_quiet_cores() -> None:
+    executor = Scripted(answers(predicted=0.1))
+    measuring(executor).judge(PROGRAM)
+    assert [job.alone for job in executor.jobs if isinstance(job, GpuTimeJob)] == [True]
+    surprise = Scripted(answers(predicted=1.0, GpuTimeJob=timing(0.1)))
+    measuring(surprise).judge(PROGRAM)
+    assert [job.alone for job in surprise.jobs if isinstance(job, GpuTimeJob)] == [False, True]
+
+
+def test_the_last_judgement_is_fresh_in_every_way() -> None:
+    executor = Scripted(answers())
+    assert isinstance(measuring(executor, seed=5).final(PROGRAM), Verified)
+    gpu = [job for job in executor.jobs if job.kind == "gpu"]
+    assert all(job.fresh and job.seed == 5 + FINAL_SEED for job in gpu)
+    assert gpu[-1].alone and gpu[-1].modes == ("default",)
+
+
+def test_checks_come_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = Scripted({})
+    monkeypatch.setattr(judge_module, "CHECKS", (lambda *_: None, lambda *_: Rejected("fallback", "no kernel")))
+    assert measuring(executor).judge(PROGRAM) == Rejected("fallback", "no kernel")
+
+
+def test_a_reference_that_cannot_run_is_an_infrastructure_error() -> None:
+    times = ReferenceTimes("measured", 2.0, 1.5)
+    executor = Scripted(answers(ReferenceJob=times))
+    judge = measuring(executor)
+    assert judge.reference is judge.reference is times
+    assert len(executor.jobs) == 1
+    with pytest.raises(InfraError, match="no memory"):
+        _ = measuring(Scripted(answers(ReferenceJob=Infra("no memory")))).reference
+    judge.close()
+    assert executor.closed

@@ -1,0 +1,146 @@
+"""Timing logic on a clock of the test's own: rounds, stopping, statistics and the split by unit."""
+
+import random
+from collections import Counter
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from mtmc.judge.jobs import Extras, GpuTimeJob
+from mtmc.judge.timing import Budget, host_times, interleave, ratio_interval, roll, unit_times, warm_up
+from mtmc.problem import Problem
+from mtmc.verdict import Rejected, Timing, Wrong
+
+
+class Simulated:
+    """Calls set `cost`; the clock returns it with noise and a slow drift, and counts time with it."""
+
+    def __init__(self, noise: float = 0.0, drift: float = 0.0) -> None:
+        self.random, self.noise, self.drift = random.Random(0), noise, drift
+        self.cost, self.elapsed, self.order = 0.0, 0.0, ""
+
+    def call(self, name: str, cost: float):
+        def run() -> None:
+            self.order += name
+            self.cost = cost
+
+        return run
+
+    def device_ms(self, call) -> float:
+        call()
+        value = self.cost * (1 + self.noise * self.random.gauss(0, 1)) * (1 + self.drift * self.elapsed)
+        self.elapsed += value / 1e3
+        return value
+
+    host_ms = device_ms
+
+    def now(self) -> float:
+        return self.elapsed
+
+
+def test_rounds_are_interleaved_in_random_order() -> None:
+    clock = Simulated(noise=0.05)
+    times = interleave({"a": clock.call("a", 2.0), "b": clock.call("b", 1.0)}, clock, Budget(0.2), now=clock.now)
+    rounds = clock.order[-2 * len(times["a"]) :]
+    pairs = Counter(rounds[i : i + 2] for i in range(0, len(rounds), 2))
+    assert set(pairs) == {"ab", "ba"}
+    assert len(times["a"]) == len(times["b"]) >= 10
+
+
+def test_the_budget_holds_but_never_below_the_least_rounds() -> None:
+    clock = Simulated(noise=0.3)
+    calls = {"a": clock.call("a", 100.0), "b": clock.call("b", 100.0)}
+    assert len(interleave(calls, clock, Budget(0.01), now=clock.now)["a"]) == 10
+    clock = Simulated(noise=0.3)
+    calls = {"a": clock.call("a", 10.0), "b": clock.call("b", 10.0)}
+    count = len(interleave(calls, clock, Budget(2.0), now=clock.now)["a"])
+    assert 80 < count < 120
+
+
+def test_a_clear_case_stops_early() -> None:
+    clock = Simulated(noise=1e-4)
+    calls = {"a": clock.call("a", 2.0), "b": clock.call("b", 1.0)}
+    assert len(interleave(calls, clock, Budget(100.0), now=clock.now)["a"]) == 10
+
+
+def test_the_interval_covers_the_truth_and_says_when_there_is_no_verdict() -> None:
+    rng = np.random.default_rng(1)
+    drift = 1 + 0.3 * np.linspace(0, 1, 60)
+    slow, fast = (cost * drift * (1 + 0.01 * rng.standard_normal(60)) for cost in (2.0, 1.0))
+    found = ratio_interval(slow, fast)
+    assert found.low < 2.0 < found.high and found.decided
+    assert found.high - found.low < 0.3
+    same = ratio_interval(fast, fast * (1 + 0.02 * rng.standard_normal(60)))
+    assert same.low < 1.0 < same.high and not same.decided
+    assert ratio_interval(slow, fast) == found
+
+
+def test_warm_up_waits_until_calls_take_as_long() -> None:
+    costs = iter([90.0, 30.0, 10.0, 5.0, 1.0, 1.01, 1.0])
+    clock = Simulated()
+
+    def settling() -> None:
+        clock.cost = next(costs)
+
+    warm_up(settling, clock)
+    assert next(costs) == 1.0
+
+
+def test_fresh_contents_every_few_rounds() -> None:
+    clock, fresh = Simulated(noise=0.1), []
+    calls = {"a": clock.call("a", 1.0), "b": clock.call("b", 1.0)}
+    times = interleave(calls, clock, Budget(0.0, rounds=20), refresh=lambda: fresh.append(1), now=clock.now)
+    assert len(times["a"]) == 20 and len(fresh) == 3
+
+
+def test_roll_changes_contents_at_the_same_address() -> None:
+    x, ids, expanded = torch.arange(6.0).reshape(2, 3), torch.tensor([1, 2, 3]), torch.zeros(1).expand(4)
+    place = x.data_ptr()
+    roll((x, [ids], expanded, 3))
+    assert x.data_ptr() == place and x.tolist() == [[5.0, 0.0, 1.0], [2.0, 3.0, 4.0]]
+    assert ids.tolist() == [3, 1, 2]
+
+
+def test_units_are_summed_over_calls_and_launchers_put_back() -> None:
+    clock = Simulated()
+    module = ModuleType("candidate")
+    exec(
+        "def launch_relu(x):\n    work(1.0)\n    return x + 1\n"
+        "def launch_mm(x):\n    work(3.0)\n    return x * 2\n"
+        "def run(x):\n    return launch_relu(launch_mm(launch_relu(x)))\n",
+        module.__dict__,
+    )
+    module.work = lambda cost: setattr(clock, "cost", cost)
+    before = module.launch_relu
+    outputs = []
+    assert unit_times(module, lambda: outputs.append(module.run(1)), clock) == {"mm": 3.0, "relu": 2.0}
+    assert outputs[0] == 5 and module.launch_relu is before
+
+
+def test_host_times() -> None:
+    clock = Simulated()
+    assert host_times({"a": clock.call("a", 2.0), "b": clock.call("b", 1.0)}, clock) == {"a": 2.0, "b": 1.0}
+
+
+JOB = GpuTimeJob(problem=Problem("p", "", "p.py"), source="", floor_ms=0.5, modes=("default", "max-autotune"))
+TIMES = {"reference": np.full(10, 2.0), "candidate": np.full(10, 1.0), "default": np.full(10, 1.5)}
+EXTRAS = Extras({"reference": 2.5, "candidate": 1.2}, {"relu": 0.9}, 4096, 0.3)
+
+
+def test_times_become_a_timing() -> None:
+    timing = JOB._timing(TIMES, EXTRAS)
+    assert timing == Timing("measured", 2.0, 1.0, 2.0, 2.0, 2.0, 0.5, 1.2, 2.5, 1.5, 4096, 0.3, {"relu": 0.9})
+
+
+def test_faster_than_the_hardware_is_rejected() -> None:
+    rejected = JOB._timing({**TIMES, "candidate": np.full(10, 0.4)}, EXTRAS)
+    assert isinstance(rejected, Rejected) and rejected.rule == "faster_than_hardware"
+
+
+@pytest.mark.parametrize(("factor", "fails"), [(1.001, False), (1.1, True), (float("nan"), True)])
+def test_a_candidate_that_remembers_is_caught_after_timing(factor: float, fails: bool) -> None:
+    r = torch.randn(50)
+    wrong = JOB._still_right({"reference": lambda: r, "candidate": lambda: r * factor})
+    assert isinstance(wrong, Wrong) is fails

@@ -1,0 +1,219 @@
+"""Verification on the CPU with candidates written in PyTorch: what is watched, what the oracle does, which draws are used."""
+
+import itertools
+
+import pytest
+import torch
+
+from mtmc.judge import draws, oracle, verify
+from mtmc.judge.accuracy import RULES
+from mtmc.judge.device import fingerprint
+from mtmc.judge.verify import Verifier
+from mtmc.problem import Problem
+from mtmc.verdict import Accuracy, Wrong
+
+FILE = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, x):
+        {forward}
+
+
+def get_inputs():
+    return [{inputs}]
+"""
+CANDIDATE = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def kernels(self, x):
+        {kernels}
+"""
+
+
+def problem(forward: str, init: str = "pass", inputs: str = "torch.rand(6, 10)") -> Problem:
+    return Problem("sample", FILE.format(forward=forward, init=init, inputs=inputs), "sample.py")
+
+
+def verified(case: Problem, kernels: str, names: tuple[str, ...] = ("own",)) -> Accuracy | Wrong:
+    return Verifier(case, "cpu", RULES["strict"]).verify(CANDIDATE.format(kernels=kernels), None, names)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def passes(found: Accuracy | Wrong) -> bool:
+    assert isinstance(found, (Accuracy, Wrong))
+    return isinstance(found, Accuracy)
+
+
+def check_of(found: Accuracy | Wrong) -> str:
+    assert isinstance(found, Wrong), found
+    return found.check
+
+
+def test_every_draw_is_checked_and_named() -> None:
+    case = problem("return torch.softmax(x, -1)")
+    names = draws.usable(case)
+    assert names == ("own", "normal", "shifted", "large", "structured")
+    found = verified(case, "e = torch.exp(x - x.amax(-1, True)); return e / e.sum(-1, keepdim=True)", names)
+    assert isinstance(found, Accuracy)
+    assert found.checked == tuple(f"{name} 6x10" for name in names)
+    assert 0 < found.candidate_error < 1e-6
+
+
+def test_large_inputs_catch_a_softmax_without_a_maximum() -> None:
+    case = problem("return torch.softmax(x, -1)")
+    kernels = "e = torch.exp(x); return e / e.sum(-1, keepdim=True)"
+    assert passes(verified(case, kernels, ("own", "normal")))
+    assert check_of(verified(case, kernels, ("own", "large"))) == "nan"
+
+
+def test_shifted_inputs_catch_a_normalisation_that_does_nothing() -> None:
+    case = problem("return x - x.mean(-1, keepdim=True)", inputs="torch.randn(6, 10) * 0")
+    assert passes(verified(case, "return x.clone()"))
+    assert check_of(verified(case, "return x.clone()", ("own", "shifted"))) == "values"
+
+
+def test_draws_that_the_reference_cannot_take_are_left_out() -> None:
+    assert draws.usable(problem("return torch.log(x)")) == ("own", "shifted")
+    assert draws.usable(problem("return F.binary_cross_entropy(x, x)")) == ("own",)
+    assert set(draws.usable(problem("return torch.sqrt(x * x)"))) == {"own", *draws.DRAWS}
+
+
+def test_integer_inputs_stay_as_the_file_draws_them() -> None:
+    ids = torch.tensor([3, 1, 2])
+    x = torch.rand(16, 4).t()
+    draws.redraw((x, [ids]), "structured", 0)
+    assert ids.tolist() == [3, 1, 2]
+    assert x.stride() == (1, 4)
+    assert x[0].count_nonzero() == 0 and x[1].count_nonzero() == 1 and x[2, 0] == -1 and (x[3] == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("kernels", "check"),
+    [
+        ("return (x * 2,)", "type"),
+        ("return x.double() * 2", "dtype"),
+        ("return (x * 2)[:5]", "shape"),
+        ("return (x * 2).t().contiguous().t()", "strides"),
+        ("return nn.Parameter(x * 2)", "type"),
+        ("return x.mul_(2)", "mutation"),
+        ("y = x * 2; x.add_(1); return y", "mutation"),
+        ("return x * 2.001", "values"),
+        ("y = torch.empty(6, 10); y[1:] = x[1:] * 2; return y", "nan"),
+        ("y = torch.empty_like(x); y[:, :9] = x[:, :9] * 2; return y", "nan"),
+    ],
+)
+def test_wrong_in_many_ways(kernels: str, check: str) -> None:
+    assert check_of(verified(problem("return x * 2"), kernels)) == check
+
+
+def test_aliasing_only_counts_one_way() -> None:
+    assert check_of(verified(problem("return x.clone()"), "return x.view(6, 10)")) == "aliasing"
+    assert passes(verified(problem("return x.view(6, 10)"), "return x.clone()"))
+
+
+def test_a_reference_that_writes_to_its_input_wants_the_same_of_the_candidate() -> None:
+    case = problem("return x.mul_(2)")
+    assert passes(verified(case, "return x.mul_(2)", ("own", "normal")))
+    assert check_of(verified(case, "return x * 2")) == "mutation"
+
+
+def test_parameters_must_stay() -> None:
+    case = problem("return x * self.w", "self.w = nn.Parameter(torch.ones(10))")
+    assert passes(verified(case, "return x * self.w"))
+    assert check_of(verified(case, "y = x * self.w; self.w.add_(1); return y")) == "mutation"
+
+
+def test_buffers_are_compared_and_restored() -> None:
+    case = problem("return self.bn(x)", "self.bn = nn.BatchNorm1d(10)")
+    good = "return F.batch_norm(x, self.bn.running_mean, self.bn.running_var, self.bn.weight, self.bn.bias, True)"
+    counted = "self.bn.num_batches_tracked.add_(1); " + good
+    assert passes(verified(case, counted, ("own", "normal", "shifted")))
+    forgotten = verified(case, good)
+    assert check_of(forgotten) == "values" and "num_batches_tracked" in forgotten.message
+    frozen = counted.replace("self.bn.running_mean", "self.bn.running_mean.clone()")
+    assert "running_mean" in getattr(verified(case, frozen), "message", "")
+
+
+def test_dropout_has_one_mask_for_candidate_reference_and_oracle() -> None:
+    case = problem("return F.dropout(x * 3, 0.3, True)", inputs="torch.rand(50, 70)")
+    found = verified(case, "return F.dropout(x * 3, 0.3, True)")
+    assert isinstance(found, Accuracy)
+    assert found.reference_error < 1e-6 and not found.skipped
+    assert check_of(verified(case, "return x * 3")) == "values"
+    assert check_of(verified(case, "torch.rand(1); return F.dropout(x * 3, 0.3, True)")) == "values"
+
+
+def test_constants_made_on_the_way_are_fp64_in_the_oracle() -> None:
+    case = problem("return (x.unsqueeze(1) @ (torch.eye(10) / 3)).squeeze(1)")
+    found = verified(case, "return x / 3")
+    assert isinstance(found, Accuracy) and not found.skipped
+
+
+def test_without_an_oracle_the_reference_itself_is_compared_with() -> None:
+    case = problem("return x @ self.w", "self.w = torch.eye(10); self.w = (self.w,)[0]", "torch.rand(6, 10)")
+    assert passes(verified(case, "return x @ self.w"))
+    fixed = problem("return x @ torch.eye(10, dtype=torch.float32)")
+    found = verified(fixed, "return x @ torch.eye(10)")
+    assert isinstance(found, Accuracy) and "no fp64 oracle" in found.skipped[0]
+    assert check_of(verified(fixed, "return x * 1.0001")) == "values"
+
+
+def test_tuples_dicts_and_integer_outputs() -> None:
+    case = problem("return {'top': x.topk(3), 'n': 4, 'arg': x.argmax(-1)}")
+    assert passes(verified(case, "return {'top': x.topk(3), 'n': 4, 'arg': x.argmax(-1)}"))
+    assert check_of(verified(case, "return {'top': x.topk(3), 'n': 5, 'arg': x.argmax(-1)}")) == "type"
+    assert check_of(verified(case, "return {'top': x.topk(3), 'n': 4, 'arg': x.argmin(-1)}")) == "values"
+
+
+def test_a_result_that_varies_is_told_and_both_results_judged() -> None:
+    case = problem("return x * 2")
+    kernels = "self.n = getattr(self, 'n', 0) + 1; return x * 2 * (1 + {} * (self.n - 1))"
+    found = verified(case, kernels.format("2e-7"))
+    assert isinstance(found, Accuracy) and "varies between runs" in found.checked[0]
+    assert check_of(verified(case, kernels.format("1e-3"))) == "values"
+
+
+def test_memory_that_is_never_written_is_caught_even_where_nan_is_swallowed() -> None:
+    case = problem("return torch.relu(x)")
+    kernels = "y = torch.empty_like(x); return torch.relu(x) + torch.nan_to_num(y).clamp(max=0)"
+    assert check_of(verified(case, kernels)) == "values"
+
+
+def test_the_oracle_by_slices_equals_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = problem("return torch.softmax(x @ self.w, -1)", "self.w = nn.Parameter(torch.rand(10, 10))", "torch.rand(33, 10)")
+    whole = verified(case, "return torch.softmax(x @ self.w, -1)")
+    monkeypatch.setattr(oracle, "fits", lambda *_: False)
+    monkeypatch.setattr(oracle, "free_bytes", lambda _: 100)
+    spent = itertools.count(0, 1000)
+    monkeypatch.setattr(verify, "peak_bytes", lambda _: next(spent))
+    sliced = verified(case, "return torch.softmax(x @ self.w, -1)")
+    assert isinstance(whole, Accuracy) and isinstance(sliced, Accuracy) and not sliced.skipped
+    assert sliced.candidate_error == pytest.approx(whole.candidate_error, rel=1e-3)
+    mixing = problem("return torch.softmax(x, 0)", inputs="torch.rand(33, 10)")
+    found = verified(mixing, "return torch.softmax(x, 0)")
+    assert isinstance(found, Accuracy) and "does not fit" in found.skipped[0]
+
+
+def test_fingerprints_see_single_bits_and_order() -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64):
+        x = (torch.rand(3, 5) > 0.5).to(dtype)
+        assert fingerprint(x) == fingerprint(x.clone())
+        assert fingerprint(x.flip(0).flip(1)) != fingerprint(x)
+    zero = torch.zeros(4)
+    assert fingerprint(zero) != fingerprint(-zero)
