@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from mtmc.hardware_profiles import Profile, load
-from mtmc.judge.predict import kernel_time
+from mtmc.judge.predict import kernel_time, work
 from mtmc.verdict import Launch
 
 FITTED = (
@@ -40,20 +40,25 @@ def ranks(values: Sequence[float]) -> np.ndarray:
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
+    """Rank correlation; NaN when one side is constant."""
+    first, second = ranks(a), ranks(b)
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return float("nan")
+    return float(np.corrcoef(first, second)[0, 1])
 
 
 class Run:
     """The sweep of one calibration file, grouped."""
 
-    def __init__(self, sweep: Sequence[dict[str, Any]]) -> None:
-        self.launches = [_launch(row["launch"]) for row in sweep]
+    def __init__(self, sweep: Sequence[dict[str, Any]], profile: Profile) -> None:
+        launches = [_launch(row["launch"]) for row in sweep]
+        self.launches = [(launch, work(launch, profile)) for launch in launches]
         self.ms = np.array([row["ms"] for row in sweep])
         names = list(dict.fromkeys(row["group"] for row in sweep))
         self.groups = {name: [i for i, row in enumerate(sweep) if row["group"] == name] for name in names}
 
     def predicted(self, profile: Profile) -> np.ndarray:
-        return np.array([kernel_time(launch, profile).ms for launch in self.launches])
+        return np.array([kernel_time(launch, profile, counts).ms for launch, counts in self.launches])
 
     def loss(self, predicted: np.ndarray) -> float:
         """Mean absolute log error, plus one minus the mean rank correlation inside groups, plus the favourites' regret."""
@@ -114,7 +119,8 @@ def main() -> None:
     args = parser.parse_args()
     data = json.loads(args.file.read_text())
     print(data["device"], json.dumps(data["facts"], indent=1))
-    run, profile = Run(data["sweep"]), load(args.profile)
+    profile = load(args.profile)
+    run = Run(data["sweep"], profile)
     run.report(run.predicted(profile))
     if args.fit:
         fitted = fit(run, profile, args.rounds)

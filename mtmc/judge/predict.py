@@ -16,7 +16,7 @@ from mtmc.graph import TensorType
 from mtmc.hardware_profiles import Profile
 from mtmc.judge.counts import count
 from mtmc.judge.integers import SECTOR_BYTES
-from mtmc.judge.traffic import ITEMSIZE, dram_bytes
+from mtmc.judge.traffic import ITEMSIZE, dram_bytes, written
 from mtmc.judge.work import Counts, Dot
 from mtmc.verdict import Launch
 
@@ -111,16 +111,31 @@ def occupancy(launch: Launch, profile: Profile) -> Occupancy:
 
 def predict(launches: Sequence[Launch], profile: Profile) -> Prediction:
     """Time of kernels launched one after the other. Raises ValueError when a launch carries no Triton IR."""
-    kernels = tuple(kernel_time(launch, profile) for launch in launches)
-    return Prediction(kernels, len(launches) * profile.efficiency.launch_host_us / 1e3)
+    kernels: list[KernelTime] = []
+    warm: frozenset[tuple[str, int]] = frozenset()
+    for launch in launches:
+        counts = work(launch, profile)
+        kernels.append(kernel_time(launch, profile, counts, warm))
+        warm = written(launch, profile, counts)
+    return Prediction(tuple(kernels), len(launches) * profile.efficiency.launch_host_us / 1e3)
 
 
-def kernel_time(launch: Launch, profile: Profile) -> KernelTime:
-    """Device time of one launch, with a cold cache. Raises ValueError without Triton IR."""
+def work(launch: Launch, profile: Profile) -> Counts:
+    """What the launch's middle program does. Depends on the profile's facts only, not on its efficiency."""
+    wave = max(occupancy(launch, profile).blocks, 1) * profile.sm_count
+    return count(launch, profile.warp_size, wave)
+
+
+def kernel_time(
+    launch: Launch, profile: Profile, counts: Counts | None = None, warm: frozenset[tuple[str, int]] = frozenset()
+) -> KernelTime:
+    """Device time of one launch. `warm` are tensors (dtype, elements) that the launch before left in the cache.
+
+    Raises ValueError without Triton IR.
+    """
     resident = occupancy(launch, profile)
-    blocks = max(resident.blocks, 1)
-    counts = count(launch, profile.warp_size, blocks * profile.sm_count)
-    machine = _Machine(launch, profile, counts, blocks)
+    counts = counts or work(launch, profile)
+    machine = _Machine(launch, profile, counts, max(resident.blocks, 1), warm)
     parts = machine.parts()
     fixed = profile.efficiency.kernel_latency_us / 1e3
     flops = counts.dot_flops + counts.float_lanes
@@ -143,6 +158,7 @@ class _Machine:
     profile: Profile
     counts: Counts
     blocks: int
+    warm: frozenset[tuple[str, int]]
 
     @property
     def programs(self) -> int:
@@ -172,7 +188,7 @@ class _Machine:
 
     @cached_property
     def dram_bytes(self) -> float:
-        return dram_bytes(self.launch, self.profile, self.counts, self.blocks)
+        return dram_bytes(self.launch, self.profile, self.counts, self.blocks, self.warm)
 
     def parts(self) -> dict[str, float]:
         p, e = self.profile, self.profile.efficiency

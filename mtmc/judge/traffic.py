@@ -28,11 +28,11 @@ ITEMSIZE = {
 KEPT_IN_CACHE = 0.8  # share of the last-level cache that data in use can count on
 
 
-def dram_bytes(launch: Launch, profile: Profile, counts: Counts, blocks: int) -> float:
+def dram_bytes(launch: Launch, profile: Profile, counts: Counts, blocks: int, warm: frozenset[tuple[str, int]]) -> float:
     """Bytes between DRAM and the last-level cache.
 
     Programs that run at one time share what they read at one time. What is read again later comes from the cache as far as
-    the footprint of one wave fits; what is written goes out once.
+    the footprint of one wave fits; what is written goes out once. Tensors in `warm` (see `written`) need not be fetched.
     """
     wave = min(blocks * profile.sm_count, prod(launch.grid))
     waves = prod(launch.grid) / wave
@@ -46,8 +46,24 @@ def dram_bytes(launch: Launch, profile: Profile, counts: Counts, blocks: int) ->
     for root, group in roots.items():
         asked = traffic[root] * waves
         once = min(storage_bytes(launch.arguments.get(root)), asked)
-        total += once + (asked - once) * (1 - kept) if any(a.kind == "load" for a in group) else once
+        loaded = any(a.kind == "load" for a in group)
+        fetched = 0.0 if loaded and _key(launch.arguments.get(root)) in warm else once
+        total += fetched + (asked - once) * (1 - kept) if loaded else once
     return total
+
+
+def written(launch: Launch, profile: Profile, counts: Counts) -> frozenset[tuple[str, int]]:
+    """(dtype, elements) of the tensors that a launch writes and leaves in the last-level cache for the next one.
+
+    Launches do not say which tensor is which, so the next launch's tensor of the same type and size is taken for it.
+    """
+    room = KEPT_IN_CACHE * profile.last_level_cache_bytes / 2
+    stored = (launch.arguments.get(a.root) for a in counts.accesses if a.kind != "load")
+    return frozenset(_key(t) for t in stored if isinstance(t, (tuple, list)) and storage_bytes(t) <= room)
+
+
+def _key(argument: Any) -> tuple[str, int]:
+    return (argument[1], prod(argument[2])) if isinstance(argument, (tuple, list)) else ("", 0)
 
 
 def _wave_bytes(access: Access, wave: int) -> float:

@@ -211,9 +211,19 @@ def test_launches_add_up_and_the_host_can_be_the_limit() -> None:
     many = predict([one] * 50, H200)
     assert many.host_ms == pytest.approx(50 * H200.efficiency.launch_host_us / 1e3)
     assert many.total_ms == max(many.host_ms, many.device_ms)
-    assert many.kernels_ms == {"add_kernel": pytest.approx(50 * many.kernels[0].ms)}
+    assert many.kernels_ms == {"add_kernel": pytest.approx(many.device_ms)}
     both = many + Prediction((KernelTime("aten.mm", 1.0, "matrix", {}),), 0.1)
     assert both.device_ms == pytest.approx(many.device_ms + 1.0) and both.host_ms == pytest.approx(many.host_ms + 0.1)
+
+
+def test_the_next_kernel_finds_a_small_result_in_the_cache() -> None:
+    def chain(n: int) -> list[float]:
+        x, out = tensor(n), tensor(n)
+        one = launch(lambda: K.sigmoid_kernel[(n // 1024,)](x, out, n, REPEAT=1, BLOCK=1024))
+        return [k.dram_bytes for k in predict([one, one], H200).kernels]
+
+    assert chain(1 << 20) == [8 << 20, 4 << 20]
+    assert chain(1 << 26) == [8 << 26, 8 << 26]
 
 
 def test_a_launch_without_ir_is_refused() -> None:
