@@ -1,18 +1,21 @@
 """Worker processes: every way in which a candidate can misbehave ends as its typed verdict, and the workers go on."""
 
 import os
+import pickle
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import judge_samples as samples
+import numpy as np
 import pytest
 
 from mtmc.hardware_profiles import load
-from mtmc.judge.executor import GIB, Limits, LocalProcesses
+from mtmc.judge.executor import GIB, Limits, LocalProcesses, PlainUnpickler, _Turns
 from mtmc.judge.jobs import Compiled, CompileJob, InterpretJob, Job
 from mtmc.verdict import Accuracy, CompileError, Infra, RuntimeFault, Timeout, Wrong
 
@@ -189,3 +192,41 @@ def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{worker}").exists()
+
+
+def test_a_job_that_runs_alone_waits_for_others_and_holds_new_ones_back() -> None:
+    turns, running, seen = _Turns(), [], []
+    started, leave = threading.Event(), threading.Event()
+
+    def work(name: str, alone: bool) -> None:
+        with turns.turn(alone):
+            running.append(name)
+            seen.append("".join(sorted(running)))
+            started.set()
+            leave.wait(5)
+            running.remove(name)
+
+    def begin(name: str, alone: bool) -> threading.Thread:
+        thread = threading.Thread(target=work, args=(name, alone))
+        thread.start()
+        return thread
+
+    first = begin("a", False)
+    started.wait(5)
+    alone = begin("x", True)
+    while not turns._waiting:
+        time.sleep(0.001)
+    late = begin("b", False)
+    assert seen == ["a"]
+    leave.set()
+    for thread in (first, alone, late):
+        thread.join(5)
+    assert seen == ["a", "x", "b"]
+
+
+def test_replies_hold_plain_values_only() -> None:
+    accuracy = Accuracy(np.float64(1e-7), 2e-7, ("own",))
+    assert PlainUnpickler.loads(pickle.dumps((accuracy, False))) == (accuracy, False)
+    for unwanted in (os.system, subprocess.Popen, Path("x")):
+        with pytest.raises(pickle.UnpicklingError):
+            PlainUnpickler.loads(pickle.dumps((unwanted, False)))

@@ -1,4 +1,4 @@
-"""The judge from program text to verdict, without a GPU, and its order of jobs with one, on an executor that answers from a script."""
+"""The judge from program text to verdict without a GPU, and its order of jobs with one, on an executor that plays a script."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -132,14 +132,7 @@ def test_on_a_gpu_it_compiles_verifies_and_times_in_this_order() -> None:
     executor = Scripted(answers())
     verdict = measuring(executor, floor_ms=0.1).judge(PROGRAM)
     assert isinstance(verdict, Verified) and verdict.timing == timing(0.5)
-    assert [type(job) for job in executor.jobs] == [
-        CompileJob,
-        DrawsJob,
-        GpuVerifyJob,
-        GpuVerifyJob,
-        GpuVerifyJob,
-        GpuTimeJob,
-    ]
+    assert [type(job) for job in executor.jobs] == [CompileJob, DrawsJob, *[GpuVerifyJob] * 3, GpuTimeJob]
     verify, time = executor.jobs[2:5], executor.jobs[5]
     assert [job.problem for job in verify] == [VARIANTS[0][0], VARIANTS[1][0], FULL]
     assert [job.draws for job in verify] == [("own", "large"), ("own",), ("own", "large")]

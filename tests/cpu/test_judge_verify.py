@@ -1,4 +1,4 @@
-"""Verification on the CPU with candidates written in PyTorch: what is watched, what the oracle does, which draws are used."""
+"""Verification on the CPU with candidates written in PyTorch: what is watched, the oracle, the draws."""
 
 import itertools
 
