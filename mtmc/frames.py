@@ -77,9 +77,7 @@ def split_for(full: tuple[int, ...], shapes: list[tuple[int, ...]]) -> int:
     split = rank
     for d in reversed(range(rank)):
         tail = range(d, rank)
-        uniform = all(
-            all(p[e] == full[e] for e in tail) or all(p[e] == 1 for e in tail if full[e] != 1) for p in padded
-        )
+        uniform = all(all(p[e] == full[e] for e in tail) or all(p[e] == 1 for e in tail if full[e] != 1) for p in padded)
         if not uniform:
             break
         split = d

@@ -30,7 +30,9 @@ class Lowering:
     reasons: dict[str, str] = field(default_factory=dict)
 
 
-def lower(problem: Problem, captured: Capture, variants: Sequence[Graph] = (), keep: frozenset[str] = frozenset()) -> Lowering:
+def lower(
+    problem: Problem, captured: Capture, variants: Sequence[Graph] = (), keep: frozenset[str] = frozenset()
+) -> Lowering:
     """The plain program of a captured model.
 
     `variants` are graphs of the same model at other sizes, which the program text must also fit; numbers that differ between
@@ -38,7 +40,9 @@ def lower(problem: Problem, captured: Capture, variants: Sequence[Graph] = (), k
     """
     reference = reference_of(problem)
     if captured.graph is None:
-        return Lowering(Program(fallback_text(problem.name, reference, captured.reason)), None, reasons={"model": captured.reason})
+        return Lowering(
+            Program(fallback_text(problem.name, reference, captured.reason)), None, reasons={"model": captured.reason}
+        )
     varying = varying_arguments(captured.graph, variants)
     full = normalize(captured.graph, varying, keep)
     text = program_text(problem.name, full, reference)

@@ -98,7 +98,13 @@ class Builder:
         if len(found.shape) > 5:
             raise NotMine(f"a copy of {len(found.shape)} dimensions")
         return self.add(
-            Node(self.fresh(f"{name}_copy"), "unit", (Ref(name),), {"template": "movement.copy"}, contiguous(found.shape, found.dtype))
+            Node(
+                self.fresh(f"{name}_copy"),
+                "unit",
+                (Ref(name),),
+                {"template": "movement.copy"},
+                contiguous(found.shape, found.dtype),
+            )
         )
 
     def reshaped(self, name: str, shape: tuple[int, ...], text: str) -> str:

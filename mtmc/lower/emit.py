@@ -102,7 +102,9 @@ def _statement(node: Node, graph: Graph, units: _Units) -> list[str]:
 
 
 def _device(graph: Graph) -> str:
-    first = next((n for n in graph.nodes if n.op == "input" and n.type), None) or next(n for n in graph.nodes if n.op == "state")
+    first = next((n for n in graph.nodes if n.op == "input" and n.type), None) or next(
+        n for n in graph.nodes if n.op == "state"
+    )
     return f"{first.name}.device"
 
 
@@ -244,13 +246,19 @@ def program_text(name: str, normalized: Normalized, reference: Reference) -> str
     movement = [template_text("movement", f) for f in dict.fromkeys(f for k in units.shared for f in MOVEMENT[k])]
     bodies = [*units.texts.values(), *movement]
     devices = [library()[n] for n in _closure(library_names("\n".join(bodies)))]
-    parts = [f'"""{name}: Triton kernels for the model below. Needs torch and triton only."""', IMPORTS, reference.text.strip()]
+    parts = [
+        f'"""{name}: Triton kernels for the model below. Needs torch and triton only."""',
+        IMPORTS,
+        reference.text.strip(),
+    ]
     parts += [*devices, *movement, *units.texts.values()]
     parts += [
         "# Sizes that no kernel can read from a tensor.\n" + f"SIZES = {_dict_text(normalized.sizes)}",
         "\n".join(_config_lines(reference)),
         "\n".join(_supports(graph, _is_exact(normalized))),
-        MODEL_NEW.format(entry=reference.entry, guard="supports(self, *inputs, **named)") + "\n" + "\n".join(_kernels_method(graph, units)),
+        MODEL_NEW.format(entry=reference.entry, guard="supports(self, *inputs, **named)")
+        + "\n"
+        + "\n".join(_kernels_method(graph, units)),
     ]
     return "\n\n\n".join(p.strip("\n") for p in parts) + "\n"
 

@@ -70,7 +70,15 @@ def normalize(graph: Graph, varying: frozenset[str] = frozenset(), keep: frozens
         name = resolved.name.replace("_native_batch_norm_legit_functional", "batch_norm")
         resolved = replace(resolved, name=name)
         if node.op in ("input", "state"):
-            name = b.add(Node(b.fresh(node.target if node.op == "input" else node.name), node.op, node.args, type=node.type, target=node.target))
+            name = b.add(
+                Node(
+                    b.fresh(node.target if node.op == "input" else node.name),
+                    node.op,
+                    node.args,
+                    type=node.type,
+                    target=node.target,
+                )
+            )
             b.aliases[node.name] = name
             continue
         before = dict(b.nodes), dict(b.sizes)
@@ -113,7 +121,12 @@ def _part(b: Builder, node: Node, graph: Graph) -> str:
     pending = b.nodes.get(source)
     if pending is None or pending.op != "pending" or node.type is None:
         raise NotMine("element of a tuple")
-    whole = Node(pending.kwargs["name"], pending.kwargs["op"], pending.args, {k: v for k, v in pending.kwargs.items() if k not in ("op", "name")})
+    whole = Node(
+        pending.kwargs["name"],
+        pending.kwargs["op"],
+        pending.args,
+        {k: v for k, v in pending.kwargs.items() if k not in ("op", "name")},
+    )
     return PARTS[whole.op.split(".")[1]](b, whole, index, node.type)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mtmc.frames import Frame
-from mtmc.graph import Node, Ref, TensorType
+from mtmc.graph import Node, TensorType
 from mtmc.lower.builder import FLOATS, Builder, NotMine, contiguous
 from mtmc.lower.rules_pointwise import arguments
 
@@ -68,7 +68,9 @@ def linear(b: Builder, node: Node, type: TensorType) -> str:
     bias = args["bias"]
     weight = args["weight"].name
     have = b.type(weight)
-    turned = b.view(f"{node.name}_weight", f"{weight}.t()", weight, TensorType(have.shape[::-1], have.dtype, (1, have.shape[1])))
+    turned = b.view(
+        f"{node.name}_weight", f"{weight}.t()", weight, TensorType(have.shape[::-1], have.dtype, (1, have.shape[1]))
+    )
     left = args["input"].name
     if len(b.type(left).shape) == 1:
         raise NotMine("linear of a vector")
@@ -145,5 +147,3 @@ def _arranged(b: Builder, name: str, term: str, groups: tuple[list[str], ...], s
         spots.append(" * ".join(f"{dense}.shape[{at + i}]" for i in range(len(group))))
         at += len(group)
     return b.reshaped(dense, shape, f"{', '.join(spots)}")
-
-

@@ -49,7 +49,13 @@ def cross_entropy(b: Builder, node: Node, type: TensorType) -> str:
     args = arguments(node)
     x, t = args["self"].name, args["target"].name
     have, target = b.type(x), b.type(t)
-    if args["weight"] is not None or args["label_smoothing"] or target.dtype != "int64" or args["reduction"] == NONE or len(have.shape) != 2:
+    if (
+        args["weight"] is not None
+        or args["label_smoothing"]
+        or target.dtype != "int64"
+        or args["reduction"] == NONE
+        or len(have.shape) != 2
+    ):
         raise NotMine("cross entropy with weights, smoothing, class probabilities or more than two dimensions")
     from mtmc.lower.rules_reduction import softmax
 
@@ -57,9 +63,13 @@ def cross_entropy(b: Builder, node: Node, type: TensorType) -> str:
     ignored = args["ignore_index"]
     safe = b.pointwise(f"{node.name}_class", f"tl.where({t} == {ignored}, 0, {t})", target)
     column = b.view(f"{node.name}_column", f"{safe}.unsqueeze(1)", safe, contiguous((*target.shape, 1), target.dtype))
-    picked = b.unit(f"{node.name}_picked", "movement.gather", [chances, column], TensorType((*target.shape, 1), have.dtype), extra=(1,))
+    picked = b.unit(
+        f"{node.name}_picked", "movement.gather", [chances, column], TensorType((*target.shape, 1), have.dtype), extra=(1,)
+    )
     flat = b.view(f"{node.name}_flat", f"{picked}.squeeze(1)", picked, contiguous(target.shape, have.dtype))
-    terms = b.pointwise(f"{node.name}_terms", f"tl.where({t} == {ignored}, 0.0, -{flat})", TensorType(target.shape, have.dtype))
+    terms = b.pointwise(
+        f"{node.name}_terms", f"tl.where({t} == {ignored}, 0.0, -{flat})", TensorType(target.shape, have.dtype)
+    )
     if args["reduction"] == SUM:
         return _finish(b, node.name, terms, SUM)
     total = _finish(b, f"{node.name}_sum", terms, SUM)

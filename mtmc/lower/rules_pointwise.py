@@ -72,7 +72,14 @@ FORMULAS: dict[str, str] = {
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "logical_not")
 CONDITIONS = ("condition", "mask")
 LOGICAL = ("bitwise_and", "bitwise_or", "bitwise_not")
-POWERS = {2: "self * self", 3: "self * self * self", 0.5: "tl.sqrt_rn(self)", 1: "self", -1: "1.0 / self", -0.5: "1.0 / tl.sqrt_rn(self)"}
+POWERS = {
+    2: "self * self",
+    3: "self * self * self",
+    0.5: "tl.sqrt_rn(self)",
+    1: "self",
+    -1: "1.0 / self",
+    -0.5: "1.0 / tl.sqrt_rn(self)",
+}
 
 
 def arguments(node: Node) -> dict[str, Any]:

@@ -162,7 +162,9 @@ def logsumexp(b: Builder, node: Node, type: TensorType) -> str:
     dims = dims_of(args["dim"], len(have.shape))
     top = reduce(b, f"{node.name}_max", "max", source, dims, True)
     kept = b.type(top).shape
-    top = b.pointwise(f"{node.name}_top", f'tl.where(tl.abs({top}) == float("inf"), 0.0, {top})', TensorType(kept, have.dtype))
+    top = b.pointwise(
+        f"{node.name}_top", f'tl.where(tl.abs({top}) == float("inf"), 0.0, {top})', TensorType(kept, have.dtype)
+    )
     terms = b.pointwise(f"{node.name}_exp", f"tl.exp({source} - {top})", have)
     total = reduce(b, f"{node.name}_sum", "sum", terms, dims, True)
     if args["keepdim"]:
@@ -228,7 +230,9 @@ def softmax(b: Builder, node: Node, type: TensorType) -> str:
     )  # fmt: skip
 
 
-def _affine(b: Builder, name: str, value: str, weight: Ref | None, bias: Ref | None, type: TensorType, tail: tuple[int, ...]) -> str:
+def _affine(
+    b: Builder, name: str, value: str, weight: Ref | None, bias: Ref | None, type: TensorType, tail: tuple[int, ...]
+) -> str:
     """value * weight + bias, each in its own kernel; `tail` is the shape the weights broadcast in."""
     for ref, sign, last in ((weight, "*", bias is None), (bias, "+", True)):
         if ref is None:
@@ -256,7 +260,11 @@ def layer_norm(b: Builder, node: Node, type: TensorType) -> str:
     split = len(type.shape) - len(args["normalized_shape"])
     affine = args["weight"] is not None or args["bias"] is not None
     value = _normalize(b, node.name, source, split, args["eps"], type, affine)
-    return _affine(b, node.name, value, args["weight"], args["bias"], type, tuple(args["normalized_shape"])) if affine else value
+    return (
+        _affine(b, node.name, value, args["weight"], args["bias"], type, tuple(args["normalized_shape"]))
+        if affine
+        else value
+    )
 
 
 def group_norm(b: Builder, node: Node, type: TensorType) -> str:
@@ -302,7 +310,9 @@ def rms_norm(b: Builder, node: Node, type: TensorType) -> str:
     squares = b.pointwise(f"{node.name}_square", f"{source} * {source}", TensorType(type.shape, wide))
     total = reduce(b, f"{node.name}_sum", "sum", squares, dims, True)
     count = b.count_text(node.name, float(prod(type.shape[split:])))
-    scale = b.pointwise(f"{node.name}_rms", f"1.0 / tl.sqrt_rn({total} / {count} + {eps!r})", TensorType(b.type(total).shape, wide))
+    scale = b.pointwise(
+        f"{node.name}_rms", f"1.0 / tl.sqrt_rn({total} / {count} + {eps!r})", TensorType(b.type(total).shape, wide)
+    )
     weight = args["weight"]
     value = b.pointwise(node.name if weight is None else f"{node.name}_normal", f"{source} * {scale}", type)
     return value if weight is None else _affine(b, node.name, value, weight, None, type, tuple(args["normalized_shape"]))
@@ -324,18 +334,30 @@ def batch_norm(b: Builder, node: Node, index: int, type: TensorType) -> str:
         momentum, old = args["momentum"], args["running_mean" if index == 3 else "running_var"].name
         count = prod(have.shape) // have.shape[1]
         fresh = mean if index == 3 else f"{var} * {b.count_text(name, count / (count - 1))}"
-        return b.pointwise(f"{name}_running_{'mean' if index == 3 else 'var'}", f"{old} * {1 - momentum!r} + {fresh} * {momentum!r}", type)
+        return b.pointwise(
+            f"{name}_running_{'mean' if index == 3 else 'var'}", f"{old} * {1 - momentum!r} + {fresh} * {momentum!r}", type
+        )
     if index:
         raise NotMine("saved statistics of batch norm")
     return _batch_normalized(b, name, source, (mean, var), args, type, tail)
 
 
-def _batch_normalized(b: Builder, name: str, source: str, stats: tuple[str, str], args: dict[str, object], type: TensorType, tail: tuple[int, ...]) -> str:  # noqa: PLR0913
+def _batch_normalized(
+    b: Builder,
+    name: str,
+    source: str,
+    stats: tuple[str, str],
+    args: dict[str, object],
+    type: TensorType,
+    tail: tuple[int, ...],
+) -> str:  # noqa: PLR0913
     text = f"({', '.join('-1' if s != 1 else '1' for s in tail)},)"
     if len(tail) == 1:
         text = "(-1,)"
     wide = compute_type(type.dtype)
-    rstd = b.pointwise(f"{name}_rstd", f"1.0 / tl.sqrt_rn({stats[1]} + {args['eps']!r})", TensorType(b.type(stats[1]).shape, wide))
+    rstd = b.pointwise(
+        f"{name}_rstd", f"1.0 / tl.sqrt_rn({stats[1]} + {args['eps']!r})", TensorType(b.type(stats[1]).shape, wide)
+    )
     mean, rstd = (b.reshaped(s, tail, text) for s in (stats[0], rstd))
     weight, bias = args["weight"], args["bias"]
     value = b.pointwise(name if weight is None else f"{name}_normal", f"({source} - {mean}) * {rstd}", type)
