@@ -6,6 +6,7 @@ over 512 steps). Capture and the stand-in driver only need the shapes.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,13 @@ OPERATORS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 def recurrent_shapes() -> Iterator[None]:
     """Inside the block, recurrent operators give empty results at once: only for meta tensors and export.
 
-    Leans on torch internals (`OpOverload.py_kernels`, `torch.library._scoped_library`).
+    Leans on torch internals (`OpOverload.py_kernels`, `decomposition_table`, `torch.library._scoped_library`).
     """
     from unittest.mock import patch
 
     import torch
     from torch._C import DispatchKey
+    from torch._decomp import decomposition_table
 
     keys = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
     with ExitStack() as stack:
@@ -34,9 +36,12 @@ def recurrent_shapes() -> Iterator[None]:
             shapes = _lstm if name == "lstm" else _single_state
             operator = getattr(torch.ops.aten, name).input
             stack.enter_context(patch.dict(operator.py_kernels, dict.fromkeys(keys, shapes)))
+            stack.enter_context(patch.dict(decomposition_table, {operator: shapes}))
             operator._dispatch_cache.clear()
             stack.callback(operator._dispatch_cache.clear)
-            library.impl(f"{name}.input", shapes, "CompositeImplicitAutograd")
+            with warnings.catch_warnings():  # torch warns of the override that is meant here
+                warnings.simplefilter("ignore")
+                library.impl(f"{name}.input", shapes, "CompositeImplicitAutograd")
         yield
 
 

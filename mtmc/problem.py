@@ -212,7 +212,7 @@ def _positional(model: torch.nn.Module, named: dict[str, torch.Tensor]) -> tuple
     try:
         bound = signature.bind(**named)
     except TypeError as error:
-        raise BadInput(f"The input specs do not fit forward{signature}: {error}.") from error
+        raise BadInput(f"The inputs {', '.join(named)} do not fit forward{signature}: {error}.") from error
     bound.apply_defaults()
     last = max(list(bound.arguments).index(name) for name in named)
     return tuple(bound.arguments.values())[: last + 1]
