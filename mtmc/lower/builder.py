@@ -1,13 +1,14 @@
 """Builder: collects the primitive nodes that a rule makes of one ATen node.
 
-Primitive nodes carry what codegen and the actions need in `kwargs`: `template` (module.function in `templates/`), `body` (the formula,
-over node names), `frame_in` / `frame_out` (see `mtmc.frames`), and template-specific entries. Views and PyTorch calls are `view` and
-`torch` nodes whose `kwargs["call"]` is the Python expression.
+Primitive nodes carry what codegen and the actions need in `kwargs`: `template` (module.function in `templates/`), `body`
+(the formula, over node names), `frame_in` / `frame_out` (see `mtmc.frames`), and template-specific entries. Views are `view`
+nodes whose `kwargs["call"]` is the Python expression; PyTorch calls are `torch` nodes.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +18,11 @@ from mtmc.graph import Node, Ref, TensorType
 
 # Names with a meaning inside kernels, launchers or the forward: a node called so is renamed.
 RESERVED = frozenset(
-    "row red col index mask mean var total squares count delta peak top norm rstd value acc best where replace start stop at k m a b"
-    " out out_index numel cols reds rows grid blocks pid_m pid_n batch tl torch triton math libdevice self model supports inf nan tensors"
-    " taken x0 part SIZES BLOCK RED M N K identity finish combine better body partial dim strides".split()
-) | frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
+    "row red col index mask mean var total squares count delta peak top norm rstd value acc best where replace start "
+    "stop at k m a b out out_index numel cols reds rows grid blocks pid_m pid_n batch tl torch triton math libdevice "
+    "self model supports inf nan tensors taken x0 part SIZES BLOCK RED M N K identity finish combine better body "
+    "partial dim strides".split()
+) | frozenset(dir(builtins))
 
 HALF = ("float16", "bfloat16")
 FLOATS = ("float32", "float64", *HALF)
@@ -47,7 +49,8 @@ class NotMine(Exception):
 class Builder:
     """Nodes made so far, by name; `aliases` maps ATen names to the node that holds their value.
 
-    `varying` holds the `node.argument` keys whose numbers differ between the sizes of a problem; `sizes` collects their values.
+    `varying` holds the `node.argument` keys whose numbers differ between the sizes of a problem; `sizes` collects their
+    values.
     """
 
     varying: frozenset[str] = frozenset()

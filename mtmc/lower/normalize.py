@@ -1,4 +1,4 @@
-"""ATen graph -> primitive graph: every node becomes kernels of the templates, a view, or stays a PyTorch call with the reason."""
+"""ATen graph -> primitive graph: each node becomes kernels of the templates, a view, or stays a PyTorch call, and why."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _batched(b: Builder, name: str, left: str, right: str, type: TensorType) -> 
     for source, shape in ((left, a), (right, c)):
         text = f"(-1, {b.dense(source)}.shape[-2], {b.dense(source)}.shape[-1])"
         flat.append(b.reshaped(source, (batch, *shape[-2:]), text))
-    full = product(b, f"{name}_batch", *flat, TensorType((batch, *type.shape[-2:]), type.dtype))
+    full = product(b, f"{name}_batch", flat[0], flat[1], TensorType((batch, *type.shape[-2:]), type.dtype))
     lead = ", ".join(f"{left}.shape[{d}]" for d in range(len(a) - 2))
     return b.view(name, f"{full}.view({lead}, {full}.shape[1], {full}.shape[2])", full, contiguous(type.shape, type.dtype))
 

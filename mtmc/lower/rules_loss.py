@@ -7,7 +7,7 @@ from typing import Any
 from mtmc.graph import Node, TensorType
 from mtmc.lower.builder import Builder, NotMine, contiguous
 from mtmc.lower.rules_pointwise import arguments
-from mtmc.lower.rules_reduction import reduce
+from mtmc.lower.rules_reduction import Over, reduce
 
 NONE, MEAN, SUM = 0, 1, 2
 
@@ -17,8 +17,8 @@ def _finish(b: Builder, name: str, terms: str, reduction: int, count: float | No
     have = b.type(terms)
     dims = list(range(len(have.shape)))
     if reduction == SUM:
-        return reduce(b, name, "sum", terms, dims, False)
-    total = reduce(b, f"{name}_sum", "sum", terms, dims, False)
+        return reduce(b, name, "sum", terms, Over(dims))
+    total = reduce(b, f"{name}_sum", "sum", terms, Over(dims))
     number = b.count_text(name, float(count if count is not None else have.numel))
     return b.pointwise(name, f"{total} / {number}", TensorType((), have.dtype))
 
@@ -85,7 +85,7 @@ def _distance(b: Builder, name: str, x: str, y: str, args: dict[str, Any]) -> st
         raise NotMine("pairwise distance of another order")
     eps = args["eps"]
     squares = b.pointwise(f"{name}_square", f"({x} - {y} + {eps!r}) * ({x} - {y} + {eps!r})", have)
-    total = reduce(b, f"{name}_sum", "sum", squares, [len(have.shape) - 1], False)
+    total = reduce(b, f"{name}_sum", "sum", squares, Over([len(have.shape) - 1]))
     return b.pointwise(name, f"tl.sqrt_rn({total})", b.type(total))
 
 
@@ -111,7 +111,7 @@ def cosine_similarity(b: Builder, node: Node, type: TensorType) -> str:
     sums = []
     for part, (p, q) in {"dot": (x, y), "left": (x, x), "right": (y, y)}.items():
         terms = b.pointwise(f"{node.name}_{part}_terms", f"{p} * {q}", have)
-        sums.append(reduce(b, f"{node.name}_{part}", "sum", terms, dims, False))
+        sums.append(reduce(b, f"{node.name}_{part}", "sum", terms, Over(dims)))
     dot, left, right = sums
     body = f"{dot} / (op_clamp_min(tl.sqrt_rn({left}), {eps!r}) * op_clamp_min(tl.sqrt_rn({right}), {eps!r}))"
     return b.pointwise(node.name, body, type)

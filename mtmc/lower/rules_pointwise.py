@@ -154,7 +154,7 @@ def _promoted(b: Builder, names: list[str], args: dict[str, Any]) -> str:
 
 def cast(b: Builder, node: Node, type: TensorType) -> str:
     """Conversions and clones: nothing, or a copy with another dtype."""
-    source = node.args[0].name
+    source: str = node.args[0].name
     if b.type(source).dtype == type.dtype:
         b.aliases[node.name] = source
         return source

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from mtmc.frames import Frame
 from mtmc.graph import Node, Ref, TensorType
@@ -16,6 +18,14 @@ KINDS = {
     "max": ('float("-inf")', "op_nan_maximum", "op_max_over"),
     "min": ('float("inf")', "op_nan_minimum", "op_min_over"),
 }
+
+
+@dataclass(frozen=True)
+class Over:
+    """What a reduction runs over: dimensions in ascending order, and whether they stay with size 1."""
+
+    dims: list[int]
+    keepdim: bool = False
 
 
 def shape_text(name: str, dims: list[int], rank: int, keepdim: bool) -> str:
@@ -57,9 +67,9 @@ def dims_of(value: object, rank: int) -> list[int]:
     return sorted(d % rank if rank else 0 for d in items)
 
 
-def reduce(b: Builder, name: str, kind: str, source: str, dims: list[int], keepdim: bool, dtype: str = "") -> str:
-    """A reduction kernel over `dims` of `source`."""
-    source = b.dense(source)
+def reduce(b: Builder, name: str, kind: str, source: str, over: Over, dtype: str = "") -> str:
+    """A reduction kernel over some dimensions of `source`; `kind` is a key of KINDS."""
+    source, dims, keepdim = b.dense(source), over.dims, over.keepdim
     have = b.type(source)
     rank = len(have.shape)
     if rank == 0 or prod(have.shape) == 0:
@@ -90,42 +100,41 @@ def reduction(b: Builder, node: Node, type: TensorType) -> str:
     base = node.op.split(".")[1]
     source = args["self"].name
     rank = len(b.type(source).shape)
-    dims = dims_of(args.get("dim"), rank)
-    keepdim = bool(args.get("keepdim", False))
+    over = Over(dims_of(args.get("dim"), rank), bool(args.get("keepdim", False)))
     if base == "mean":
         if b.type(source).dtype not in FLOATS:
             raise NotMine("mean of integers")
-        total = reduce(b, f"{node.name}_sum", "sum", source, dims, keepdim, compute_type(type.dtype))
-        count = float(prod(b.type(source).shape[d] for d in dims))
+        total = reduce(b, f"{node.name}_sum", "sum", source, over, compute_type(type.dtype))
+        count = float(prod(b.type(source).shape[d] for d in over.dims))
         return b.pointwise(node.name, f"{total} / {b.count_text(node.name, count)}", type)
     kind = {"sum": "sum", "amax": "max", "amin": "min", "max": "max", "min": "min", "prod": "prod"}[base]
-    return reduce(b, node.name, kind, source, dims, keepdim, type.dtype)
+    return reduce(b, node.name, kind, source, over, type.dtype)
 
 
 def extremum_with_index(b: Builder, node: Node, index: int, type: TensorType) -> str:
     """One of the two results of max/min along a dimension."""
     args = arguments(node)
     base = node.op.split(".")[1]
+    source = args["self"].name
+    over = Over(dims_of(args["dim"], len(b.type(source).shape)), args["keepdim"])
     if index == 0:
-        source = args["self"].name
-        dims = dims_of(args["dim"], len(b.type(source).shape))
-        return reduce(b, f"{node.name}_values", base, source, dims, args["keepdim"], type.dtype)
-    return _arg(b, f"{node.name}_indices", base, args["self"].name, args["dim"], args["keepdim"], type)
+        return reduce(b, f"{node.name}_values", base, source, over, type.dtype)
+    return _arg(b, f"{node.name}_indices", base, source, over, type)
 
 
 def arg_reduction(b: Builder, node: Node, type: TensorType) -> str:
     args = arguments(node)
-    kind = node.op.split(".")[1].removeprefix("arg")
-    return _arg(b, node.name, kind, args["self"].name, args["dim"], args["keepdim"], type)
+    source = args["self"].name
+    over = Over(dims_of(args["dim"], len(b.type(source).shape)), args["keepdim"])
+    return _arg(b, node.name, node.op.split(".")[1].removeprefix("arg"), source, over, type)
 
 
-def _arg(b: Builder, name: str, kind: str, source: str, dim: int | None, keepdim: bool, type: TensorType) -> str:
-    source = b.dense(source)
+def _arg(b: Builder, name: str, kind: str, source: str, over: Over, type: TensorType) -> str:
+    source, dims, keepdim = b.dense(source), over.dims, over.keepdim
     have = b.type(source)
     if have.dtype not in FLOATS:
         raise NotMine("index of an extremum of integers")
     rank = len(have.shape)
-    dims = dims_of(dim, rank)
     suffix, frame = layout(dims, rank)
     places = {c: (i, j) for c, i, j in frame}
     return b.unit(
@@ -142,16 +151,16 @@ def vector_norm(b: Builder, node: Node, type: TensorType) -> str:
     args = arguments(node)
     source, order = args["self"].name, args["ord"]
     have = b.type(source)
-    dims = dims_of(args["dim"], len(have.shape))
-    name, keepdim, wide = node.name, bool(args["keepdim"]), compute_type(type.dtype)
+    over = Over(dims_of(args["dim"], len(have.shape)), bool(args["keepdim"]))
+    name, wide = node.name, compute_type(type.dtype)
     if order == 2:
         squares = b.pointwise(f"{name}_square", f"{source} * {source}", TensorType(have.shape, wide))
-        total = reduce(b, f"{name}_sum", "sum", squares, dims, keepdim)
+        total = reduce(b, f"{name}_sum", "sum", squares, over)
         return b.pointwise(name, f"tl.sqrt_rn({total})", type)
     if order not in (1, float("inf")):
         raise NotMine(f"norm of order {order}")
     magnitude = b.pointwise(f"{name}_abs", f"tl.abs({source})", TensorType(have.shape, wide))
-    return reduce(b, name, "sum" if order == 1 else "max", magnitude, dims, keepdim, type.dtype)
+    return reduce(b, name, "sum" if order == 1 else "max", magnitude, over, type.dtype)
 
 
 def logsumexp(b: Builder, node: Node, type: TensorType) -> str:
@@ -160,13 +169,13 @@ def logsumexp(b: Builder, node: Node, type: TensorType) -> str:
     source = args["self"].name
     have = b.type(source)
     dims = dims_of(args["dim"], len(have.shape))
-    top = reduce(b, f"{node.name}_max", "max", source, dims, True)
+    top = reduce(b, f"{node.name}_max", "max", source, Over(dims, True))
     kept = b.type(top).shape
     top = b.pointwise(
         f"{node.name}_top", f'tl.where(tl.abs({top}) == float("inf"), 0.0, {top})', TensorType(kept, have.dtype)
     )
     terms = b.pointwise(f"{node.name}_exp", f"tl.exp({source} - {top})", have)
-    total = reduce(b, f"{node.name}_sum", "sum", terms, dims, True)
+    total = reduce(b, f"{node.name}_sum", "sum", terms, Over(dims, True))
     if args["keepdim"]:
         return b.pointwise(node.name, f"{top} + tl.log({total})", type)
     full = b.pointwise(f"{node.name}_full", f"{top} + tl.log({total})", TensorType(kept, type.dtype))
@@ -192,7 +201,8 @@ def moments(b: Builder, name: str, source: str, dims: list[int], keepdim: bool) 
         reds=_extent(source, *places.get("red", (0, 0))), acc=wide, results=(f"{name}_mean", f"{name}_var"),
     )  # fmt: skip
     type = b.type(pair)
-    return tuple(b.add(Node(b.fresh(f"{name}_{part}"), "part", (Ref(pair),), {}, type)) for part in ("mean", "var"))  # type: ignore[return-value]
+    mean, var = (b.add(Node(b.fresh(f"{name}_{part}"), "part", (Ref(pair),), {}, type)) for part in ("mean", "var"))
+    return mean, var
 
 
 def variance(b: Builder, node: Node, type: TensorType) -> str:
@@ -224,16 +234,23 @@ def softmax(b: Builder, node: Node, type: TensorType) -> str:
     suffix, frame = layout([dim], rank)
     finish = "operand - top - tl.log(norm)" if log else "tl.exp(operand - top) / norm"
     return b.unit(
-        node.name, f"normalization.softmax_{suffix}", [source], type, body=source, finish=finish, frame_in=frame, frame_out=frame,
-        acc=compute_type(have.dtype), cols=_extent(source, *frame[-1][1:]),
+        node.name, f"normalization.softmax_{suffix}", [source], type, body=source, finish=finish, frame_in=frame,
+        frame_out=frame, acc=compute_type(have.dtype), cols=_extent(source, *frame[-1][1:]),
         reds=f"{source}.shape[{dim}]", shape=f"{source}.shape",
     )  # fmt: skip
 
 
-def _affine(
-    b: Builder, name: str, value: str, weight: Ref | None, bias: Ref | None, type: TensorType, tail: tuple[int, ...]
-) -> str:
-    """value * weight + bias, each in its own kernel; `tail` is the shape the weights broadcast in."""
+Weights = tuple[Ref | None, Ref | None]
+
+
+def _weights(args: dict[str, Any]) -> Weights:
+    return args["weight"], args.get("bias")
+
+
+def _affine(b: Builder, name: str, value: str, weights: Weights, tail: tuple[int, ...]) -> str:
+    """value * weight + bias, each in its own kernel, where they are given; `tail` is the shape they broadcast in."""
+    weight, bias = weights
+    type = b.type(value)
     for ref, sign, last in ((weight, "*", bias is None), (bias, "+", True)):
         if ref is None:
             continue
@@ -244,27 +261,28 @@ def _affine(
     return value
 
 
-def _normalize(b: Builder, name: str, source: str, split: int, eps: float, type: TensorType, affine: bool) -> str:
+def _normalize(b: Builder, name: str, source: str, split: int, eps: float) -> str:
     """(x - mean) / sqrt(var + eps) over the dimensions from `split` on."""
+    type = b.type(source)
     rank = len(type.shape)
     frame: Frame = (("row", 0, split), ("col", split, rank))
     return b.unit(
-        f"{name}_normal" if affine else name, "normalization.normalize_row", [source], type, body=source, frame_in=frame,
-        frame_out=frame, acc=compute_type(type.dtype), cols=_extent(source, split, rank), eps=literal(eps), shape=f"{source}.shape",
+        name, "normalization.normalize_row", [source], type, body=source, frame_in=frame, frame_out=frame,
+        acc=compute_type(type.dtype), cols=_extent(source, split, rank), eps=literal(eps), shape=f"{source}.shape",
     )  # fmt: skip
+
+
+def _normal(name: str, args: dict[str, Any]) -> str:
+    """The name of the normalised value: the node's own where no weights follow."""
+    return name if _weights(args) == (None, None) else f"{name}_normal"
 
 
 def layer_norm(b: Builder, node: Node, type: TensorType) -> str:
     args = arguments(node)
     source = b.dense(args["input"].name)
     split = len(type.shape) - len(args["normalized_shape"])
-    affine = args["weight"] is not None or args["bias"] is not None
-    value = _normalize(b, node.name, source, split, args["eps"], type, affine)
-    return (
-        _affine(b, node.name, value, args["weight"], args["bias"], type, tuple(args["normalized_shape"]))
-        if affine
-        else value
-    )
+    value = _normalize(b, _normal(node.name, args), source, split, args["eps"])
+    return _affine(b, node.name, value, _weights(args), tuple(args["normalized_shape"]))
 
 
 def group_norm(b: Builder, node: Node, type: TensorType) -> str:
@@ -278,12 +296,12 @@ def group_norm(b: Builder, node: Node, type: TensorType) -> str:
     grouped = b.view(
         f"{node.name}_groups", f"{source}.view({source}.shape[0], {groups}, -1{tail})", source, TensorType(seen, type.dtype)
     )
-    value = _normalize(b, f"{node.name}_rows", grouped, 2, args["eps"], TensorType(seen, type.dtype), False)
+    value = _normalize(b, f"{node.name}_rows", grouped, 2, args["eps"])
     back = b.view(f"{node.name}_flat", f"{value}.view({source}.shape)", value, TensorType(type.shape, type.dtype))
     if args["weight"] is None and args["bias"] is None:
         b.aliases[node.name] = back
         return back
-    return _affine(b, node.name, back, args["weight"], args["bias"], type, (c, *(1 for _ in rest)))
+    return _affine(b, node.name, back, _weights(args), (c, *(1 for _ in rest)))
 
 
 def instance_norm(b: Builder, node: Node, type: TensorType) -> str:
@@ -292,10 +310,8 @@ def instance_norm(b: Builder, node: Node, type: TensorType) -> str:
     if not args["use_input_stats"] or args["running_mean"] is not None:
         raise NotMine("instance norm with running statistics")
     source = b.dense(args["input"].name)
-    affine = args["weight"] is not None
-    value = _normalize(b, node.name, source, 2, args["eps"], type, affine)
-    tail = (type.shape[1], *(1 for _ in type.shape[2:]))
-    return _affine(b, node.name, value, args["weight"], args["bias"], type, tail) if affine else value
+    value = _normalize(b, _normal(node.name, args), source, 2, args["eps"])
+    return _affine(b, node.name, value, _weights(args), (type.shape[1], *(1 for _ in type.shape[2:])))
 
 
 def rms_norm(b: Builder, node: Node, type: TensorType) -> str:
@@ -308,14 +324,13 @@ def rms_norm(b: Builder, node: Node, type: TensorType) -> str:
     eps = args["eps"] if args["eps"] is not None else 1.1920928955078125e-07
     wide = compute_type(type.dtype)
     squares = b.pointwise(f"{node.name}_square", f"{source} * {source}", TensorType(type.shape, wide))
-    total = reduce(b, f"{node.name}_sum", "sum", squares, dims, True)
+    total = reduce(b, f"{node.name}_sum", "sum", squares, Over(dims, True))
     count = b.count_text(node.name, float(prod(type.shape[split:])))
     scale = b.pointwise(
         f"{node.name}_rms", f"1.0 / tl.sqrt_rn({total} / {count} + {eps!r})", TensorType(b.type(total).shape, wide)
     )
-    weight = args["weight"]
-    value = b.pointwise(node.name if weight is None else f"{node.name}_normal", f"{source} * {scale}", type)
-    return value if weight is None else _affine(b, node.name, value, weight, None, type, tuple(args["normalized_shape"]))
+    value = b.pointwise(_normal(node.name, args), f"{source} * {scale}", type)
+    return _affine(b, node.name, value, _weights(args), tuple(args["normalized_shape"]))
 
 
 def batch_norm(b: Builder, node: Node, index: int, type: TensorType) -> str:
@@ -323,45 +338,28 @@ def batch_norm(b: Builder, node: Node, index: int, type: TensorType) -> str:
     args = arguments(node)
     source, name = args["input"].name, node.name
     have = b.type(source)
-    rank = len(have.shape)
-    tail = (have.shape[1], *(1 for _ in have.shape[2:]))
     if not args["training"]:
         raise NotMine("batch norm in evaluation mode has no batch statistics")
     if f"{name}_mean" not in b.nodes:
-        moments(b, name, source, [d for d in range(rank) if d != 1], False)
-    mean, var = f"{name}_mean", f"{name}_var"
+        moments(b, name, source, [d for d in range(len(have.shape)) if d != 1], False)
     if index in (3, 4):
         momentum, old = args["momentum"], args["running_mean" if index == 3 else "running_var"].name
         count = prod(have.shape) // have.shape[1]
-        fresh = mean if index == 3 else f"{var} * {b.count_text(name, count / (count - 1))}"
+        fresh = f"{name}_mean" if index == 3 else f"{name}_var * {b.count_text(name, count / (count - 1))}"
         return b.pointwise(
             f"{name}_running_{'mean' if index == 3 else 'var'}", f"{old} * {1 - momentum!r} + {fresh} * {momentum!r}", type
         )
     if index:
         raise NotMine("saved statistics of batch norm")
-    return _batch_normalized(b, name, source, (mean, var), args, type, tail)
+    return _batch_normalized(b, name, source, args, type)
 
 
-def _batch_normalized(
-    b: Builder,
-    name: str,
-    source: str,
-    stats: tuple[str, str],
-    args: dict[str, object],
-    type: TensorType,
-    tail: tuple[int, ...],
-) -> str:  # noqa: PLR0913
-    text = f"({', '.join('-1' if s != 1 else '1' for s in tail)},)"
-    if len(tail) == 1:
-        text = "(-1,)"
-    wide = compute_type(type.dtype)
-    rstd = b.pointwise(
-        f"{name}_rstd", f"1.0 / tl.sqrt_rn({stats[1]} + {args['eps']!r})", TensorType(b.type(stats[1]).shape, wide)
-    )
-    mean, rstd = (b.reshaped(s, tail, text) for s in (stats[0], rstd))
-    weight, bias = args["weight"], args["bias"]
-    value = b.pointwise(name if weight is None else f"{name}_normal", f"({source} - {mean}) * {rstd}", type)
-    if weight is None:
-        return value
-    assert isinstance(weight, Ref) and (bias is None or isinstance(bias, Ref))
-    return _affine(b, name, value, weight, bias, type, tail)
+def _batch_normalized(b: Builder, name: str, source: str, args: dict[str, Any], type: TensorType) -> str:
+    """(x - mean) / sqrt(var + eps) * weight + bias with the statistics `name_mean` and `name_var` of each channel."""
+    channels = (type.shape[1], *(1 for _ in type.shape[2:]))
+    text = f"({', '.join(['-1', *('1' for _ in channels[1:])])},)"
+    var = b.type(f"{name}_var")
+    rstd = b.pointwise(f"{name}_rstd", f"1.0 / tl.sqrt_rn({name}_var + {args['eps']!r})", var)
+    mean, rstd = (b.reshaped(s, channels, text) for s in (f"{name}_mean", rstd))
+    value = b.pointwise(_normal(name, args), f"({source} - {mean}) * {rstd}", type)
+    return _affine(b, name, value, _weights(args), channels)

@@ -150,7 +150,7 @@ def gather(b: Builder, node: Node, type: TensorType) -> str:
 
 def broadcast(b: Builder, node: Node, index: int, type: TensorType) -> str:
     """One tensor of broadcast_tensors, expanded."""
-    source = node.args[0][index].name
+    source: str = node.args[0][index].name
     if b.type(source).shape == type.shape:
         return source
     others = ", ".join(f"{r.name}.shape" for r in node.args[0])

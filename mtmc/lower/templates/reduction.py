@@ -63,11 +63,10 @@ def mid_kernel(operand_ptr, out_ptr, reds, cols, RED: tl.constexpr, BLOCK: tl.co
 
 
 def launch_mid(operand):
-    reds = REDS
-    cols = COLS
+    reds, cols = REDS, COLS
     out = torch.empty(SHAPE, dtype=DTYPE, device=DEVICE)
     RED, BLOCK = 8, 64
-    grid = (operand.numel() // (reds * cols) * triton.cdiv(cols, BLOCK),)
+    grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
     mid_kernel[grid](operand, out, reds, cols, RED=RED, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
 
@@ -90,8 +89,7 @@ def chan_kernel(operand_ptr, out_ptr, rows, reds, cols, BLOCK: tl.constexpr):
 
 
 def launch_chan(operand):
-    reds = REDS
-    cols = COLS
+    reds, cols = REDS, COLS
     rows = operand.numel() // (reds * cols)
     out = torch.empty(SHAPE, dtype=DTYPE, device=DEVICE)
     BLOCK = 256

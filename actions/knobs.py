@@ -1,0 +1,46 @@
+"""A knob knows its own domain: the values it may take, and the next ones to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PowerOfTwo:
+    """Powers of two from `low` to `high`."""
+
+    low: int
+    high: int
+
+    def neighbours(self, value: int) -> Iterator[int]:
+        """Twice, four times, half: the steps tried from a value."""
+        for new in (value * 2, value * 4, value // 2):
+            if self.low <= new <= self.high and new != value:
+                yield new
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Whole numbers from `low` to `high`."""
+
+    low: int
+    high: int
+
+    def neighbours(self, value: int) -> Iterator[int]:
+        for new in (value + 1, value + 2, value - 1):
+            if self.low <= new <= self.high and new != value:
+                yield new
+
+
+TILES: dict[str, PowerOfTwo] = {
+    "BLOCK": PowerOfTwo(32, 65536),
+    "RED": PowerOfTwo(1, 1024),
+    "BLOCK_M": PowerOfTwo(16, 256),
+    "BLOCK_N": PowerOfTwo(16, 256),
+    "BLOCK_K": PowerOfTwo(16, 128),
+    "GROUP": PowerOfTwo(1, 32),
+    "SPLIT": PowerOfTwo(2, 1024),
+}
+WARPS = PowerOfTwo(1, 16)
+STAGES = Whole(1, 5)

@@ -1,0 +1,232 @@
+"""Passes over a row: two statistics in one pass, a row kept in registers, a long reduction split over programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from mtmc.action import Action, Family
+from mtmc.actions.context import Context, units
+from mtmc.actions.library import with_library
+from mtmc.actions.unit import Line, Unit, code, is_store, loops, statement, target
+from mtmc.errors import check
+from mtmc.program import Program
+
+PRELUDE = ("col", "red", "mask", "index")
+
+
+def _in_loop(loop: cst.For, lines: Sequence[Line]) -> cst.For:
+    return loop.with_changes(body=loop.body.with_changes(body=list(lines)))
+
+
+class MergePasses:
+    """The first two passes of a softmax or normalisation become one (running maximum and sum; Welford's update)."""
+
+    kind = "merge_passes"
+    family: Family = "fusion"
+
+    def propose(self, context: Context) -> Iterator[Action]:
+        for unit in units(context):
+            if context.template(unit.name).startswith("normalization.") and len(loops(unit.body)) == 3:
+                sentence = f"Compute both statistics of {unit.name} in one pass over the row."
+                yield Action(self.kind, self.family, unit.name, (), sentence)
+
+    def apply(self, context: Context, action: Action) -> Program:
+        unit = Unit.of(context.program, action.region)
+        found = loops(unit.body)
+        check(len(found) == 3, "there are not three passes")
+        softmax = "softmax" in context.template(action.region)
+        merged = _online_softmax(unit, found) if softmax else _welford(unit, found)
+        return merged.into(context.program)
+
+
+def _last(loop: cst.For) -> Line:
+    return loop.body.body[-1]  # type: ignore[return-value]
+
+
+def _value(line: Line, pattern: str) -> str:
+    match = re.search(pattern, code(line))
+    check(match is not None, "a pass has another form")
+    assert match is not None
+    return match[1]
+
+
+def _online_softmax(unit: Unit, found: list[cst.For]) -> Unit:
+    """m' = max(m, x), t' = t exp(m - m') + exp(x - m'), a lane at a time (Milakov & Gimelshein 2018)."""
+    x = _value(_last(found[0]), r"tl\.where\(mask, (.+), float\(\"-inf\"\)\)")
+    first = [
+        *found[0].body.body[:-1],
+        statement(f'fresh = tl.maximum(peak, tl.where(mask, {x}, float("-inf")))'),
+        statement(
+            f'total = total * tl.where(fresh == float("-inf"), 1.0, tl.exp(peak - fresh)) + tl.where(mask, tl.exp({x} - fresh), 0.0)'
+        ),
+        statement("peak = fresh"),
+    ]
+    lines: list[Line] = []
+    for line in unit.body:
+        if line is found[0]:
+            lines.append(_in_loop(found[0], first))  # type: ignore[arg-type]
+        elif line is found[1]:
+            continue
+        elif target(line) == "norm":
+            scaled = 'total * tl.where(peak == float("-inf"), 0.0, tl.exp(peak - top))'
+            lines.append(statement(code(line).replace("tl.sum(total", f"tl.sum({scaled}")))
+        else:
+            lines.append(line)
+    return unit.with_body(lines)
+
+
+def _welford(unit: Unit, found: list[cst.For]) -> Unit:
+    """Lane-wise count, mean and squared deviations, merged as in `templates/moments.py`."""
+    x = _value(_last(found[0]), r"tl\.where\(mask, (.+), 0\.0\)")
+    update = [
+        *found[0].body.body[:-1],
+        statement("count += tl.where(mask, 1.0, 0.0)"),
+        statement(f"delta = tl.where(mask, {x} - total, 0.0)"),
+        statement("total += delta / tl.maximum(count, 1.0)"),
+        statement(f"squares += delta * tl.where(mask, {x} - total, 0.0)"),
+    ]
+    lines: list[Line] = []
+    for line in unit.body:
+        if line is found[0]:
+            lines.append(_in_loop(found[0], update))  # type: ignore[arg-type]
+        elif line is found[1]:
+            continue
+        elif target(line) == "total":
+            lines += [line, statement(code(line).replace("total", "count"))]
+        elif target(line) == "mean":
+            lines += [
+                statement("mean = tl.sum(count * total, axis=0) / cols"),
+                statement("squares += count * (total - mean) * (total - mean)"),
+            ]
+        else:
+            lines.append(line)
+    return unit.with_body(lines)
+
+
+class SingleBlock:
+    """A row that fits one tile is loaded once and stays in registers: the loops go."""
+
+    kind = "single_block"
+    family: Family = "reorder"
+
+    def propose(self, context: Context) -> Iterator[Action]:
+        for unit in units(context):
+            if loops(unit.body) and list(unit.constants) == ["BLOCK"] and context.template(unit.name).endswith("_row"):
+                host = context.host(unit.name)
+                row = _row_length(context, host.inputs[0], host.kwargs["frame_in"]) if host else 0
+                if 0 < row <= 65536:
+                    block = 1 << (row - 1).bit_length()
+                    sentence = f"Keep a whole row of {unit.name} in registers: one tile of {block}, no loops."
+                    yield Action(self.kind, self.family, unit.name, (("value", block),), sentence)
+
+    def apply(self, context: Context, action: Action) -> Program:
+        unit = Unit.of(context.program, action.region)
+        check(bool(loops(unit.body)), "there is no loop")
+        lines: list[Line] = []
+        seen: set[str] = set()
+        for line in unit.body:
+            if not isinstance(line, cst.For):
+                lines.append(line)
+                continue
+            for inner in line.body.body:
+                text = code(inner).replace("start + tl.arange(", "tl.arange(")
+                once = target(inner) in PRELUDE or "= tl.load(" in text
+                if not (once and text in seen):
+                    lines.append(statement(text))
+                seen.add(text)
+        unit = unit.with_body([statement('tl.device_assert(cols <= BLOCK, "a row must fit one tile")'), *lines])
+        unit = unit.with_constant("BLOCK", int(action["value"]))
+
+        def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
+            if not code(line).startswith("BLOCK = "):
+                return None
+            return [line, statement('assert cols <= BLOCK, "a row must fit one tile"')]
+
+        return unit.edit_launcher(change).into(context.program)
+
+
+def _row_length(context: Context, operand: str, frame: tuple[tuple[str, int, int], ...]) -> int:
+    type_ = context.graph[operand].type
+    length = 1
+    for size in type_.shape[frame[-1][1] : frame[-1][2]] if type_ else ():
+        length *= size
+    return length
+
+
+class SplitReduction:
+    """A reduction with few results is split over programs; a second small kernel adds the parts."""
+
+    kind = "split_reduction"
+    family: Family = "tiling"
+
+    def propose(self, context: Context) -> Iterator[Action]:
+        for unit in units(context):
+            host = context.host(unit.name)
+            if (
+                host
+                and host.kwargs["template"] == "reduction.row"
+                and host.type
+                and host.type.numel < 8 * context.profile.sm_count
+            ):
+                row = _row_length(context, host.inputs[0], host.kwargs["frame_in"])
+                for parts in (64, 256, 1024):
+                    if row >= parts * 4096:
+                        sentence = f"Split each reduction of {unit.name} over {parts} programs and add the parts after."
+                        yield Action(self.kind, self.family, unit.name, (("parts", parts),), sentence)
+
+    def apply(self, context: Context, action: Action) -> Program:
+        unit, parts = Unit.of(context.program, action.region), int(action["parts"])
+        host = context.host(action.region)
+        check(host is not None and host.kwargs["template"] == "reduction.row", "not a reduction of rows")
+        assert host is not None
+        check(
+            bool(re.search(rf"^{host.name} = {host.kwargs['finish']}\(acc\)$", "\n".join(unit.lines), re.M)),
+            "something is fused behind",
+        )
+        check(any(line == f"tl.store(out_ptr + out_index, {host.name})" for line in unit.lines), "something is fused behind")
+        check("SPLIT" not in unit.constants, "it is split already")
+        kernel = unit.kernel.with_changes(
+            params=unit.kernel.params.with_changes(
+                params=[
+                    *unit.kernel.params.params,
+                    cst.Param(cst.Name("SPLIT"), cst.Annotation(cst.parse_expression("tl.constexpr"))),
+                ]
+            )
+        )
+        unit = Unit(unit.name, kernel, unit.launcher).with_body([_split_line(line) for line in unit.body])
+        combine = f"combine_{host.kwargs['combine'].removeprefix('op_')}"
+        unit = unit.edit_launcher(lambda line: _split_launch(line, parts, combine, unit.name))
+        args = [*unit.launch.args[:-2], cst.Arg(cst.Name("SPLIT"), keyword=cst.Name("SPLIT")), *unit.launch.args[-2:]]
+        args = [a.with_changes(value=cst.Name("partial")) if code(a.value) == "out" else a for a in args]
+        return with_library(unit.with_launch(args).into(context.program), f"launch_{combine}", before=f"launch_{unit.name}")
+
+
+def _split_line(line: Line) -> Line:
+    if isinstance(line, cst.For):
+        bounds = "range(tl.program_id(1) * tl.cdiv(cols, SPLIT), tl.minimum(cols, (tl.program_id(1) + 1) * tl.cdiv(cols, SPLIT)), BLOCK)"
+        inner = [
+            statement(code(s).replace("col < cols", "col < tl.minimum(cols, (tl.program_id(1) + 1) * tl.cdiv(cols, SPLIT))"))
+            if target(s) == "mask"
+            else s
+            for s in line.body.body
+        ]
+        return _in_loop(line, inner).with_changes(iter=cst.parse_expression(bounds))  # type: ignore[arg-type]
+    if target(line) == "out_index":
+        return statement("out_index = row * SPLIT + tl.program_id(1)")
+    return line
+
+
+def _split_launch(line: cst.SimpleStatementLine, parts: int, combine: str, name: str) -> Sequence[Line] | None:
+    text = code(line)
+    if text.startswith("grid = "):
+        partial = "partial = torch.empty((out.numel(), SPLIT), dtype=torch.float32, device=out.device)"
+        return [statement(f"SPLIT = {parts}"), statement(partial), statement("grid = (out.numel(), SPLIT)")]
+    if text == "return out":
+        return [statement(f"return launch_{combine}(partial, out)")]
+    return None
+
+
+__all__ = ["MergePasses", "SingleBlock", "SplitReduction", "is_store"]
