@@ -1,7 +1,8 @@
 """Overrides: other values for the constants of a user's file, written into its text.
 
-Two kinds of slot can be overridden: a module-level constant, by its name (`N = 4096`, also inside `a, b = 1, 2`), and an
-integer literal inside `get_inputs` or `get_init_inputs`, by its position (`get_inputs[2]` is the third one).
+Three kinds of slot can be overridden: a module-level constant, by its name (`N = 4096`, also inside `a, b = 1, 2`); an
+integer literal inside a module-level value, by its position (`shape[1]` in `shape = (batch, 3, 224)` is 224); and an integer
+literal inside `get_inputs` or `get_init_inputs`, likewise (`get_inputs[2]` is the third one).
 """
 
 from __future__ import annotations
@@ -62,13 +63,17 @@ def override(source: str, overrides: Iterable[tuple[str, Any]]) -> str:
 
 def _slots(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
     for node in tree.body:
+        pairs: list[tuple[str, ast.expr]] = []
         if isinstance(node, ast.Assign):
-            yield from _pairs(node.targets[0], node.value)
+            pairs = list(_pairs(node.targets[0], node.value))
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            yield from _pairs(node.target, node.value)
-        elif isinstance(node, ast.FunctionDef) and node.name in CALLERS:
-            for position, number in enumerate(_integers(node)):
-                yield f"{node.name}[{position}]", number
+            pairs = list(_pairs(node.target, node.value))
+        yield from pairs
+        for name, value in pairs:
+            if not isinstance(value, (ast.Constant, ast.BinOp)):
+                yield from _numbered(name, value)
+        if isinstance(node, ast.FunctionDef) and node.name in CALLERS:
+            yield from _numbered(node.name, node)
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
@@ -79,6 +84,7 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
             yield from _pairs(name, item)
 
 
-def _integers(function: ast.FunctionDef) -> list[ast.Constant]:
-    found = [node for node in ast.walk(function) if isinstance(node, ast.Constant) and type(node.value) is int]
-    return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+def _numbered(name: str, part: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    found = [node for node in ast.walk(part) if isinstance(node, ast.Constant) and type(node.value) is int]
+    for position, number in enumerate(sorted(found, key=lambda node: (node.lineno, node.col_offset))):
+        yield f"{name}[{position}]", number

@@ -13,6 +13,7 @@ import inspect
 import random
 import re
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -146,16 +147,17 @@ def instantiate(problem: Problem, device: str | torch.device, seed: int = 0) -> 
     """
     import torch
 
-    target = torch.device(device)
+    target, cpu = torch.device(device), torch.device("cpu")
     places = [(target, target)]
     if target.type == "meta":
-        places += [(torch.device("cpu"), target), (torch.device("cpu"), torch.device("cpu"))]
-    for model_place, input_place in places[:-1]:
+        places += [(cpu, target), (cpu, cpu)]
+    for model_place, input_place in places:
         try:
             return _build(problem, model_place, input_place, target, seed)
-        except BadInput:
-            continue
-    return _build(problem, *places[-1], target, seed)
+        except BadInput as error:
+            if "meta tensor" not in str(error) or input_place.type == "cpu":
+                raise
+    raise AssertionError("the last place returns or raises")
 
 
 def _build(
@@ -245,14 +247,16 @@ def _move_module(model: torch.nn.Module, device: torch.device) -> None:
 
 @contextmanager
 def user_code(what: str) -> Iterator[None]:
-    """The boundary around code that the user wrote: whatever it raises becomes `BadInput("what raised …")`.
+    """The boundary around code that the user wrote: whatever it raises becomes `BadInput("what raised …")`; warnings are hidden.
 
     Running out of memory is the machine's fault: InfraError.
     """
     import torch
 
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     except BadInput:
         raise
     except (MemoryError, torch.OutOfMemoryError) as error:

@@ -222,7 +222,8 @@ def test_override_keeps_the_rest_of_the_text():
     text = "A = (1,\n     2)  # é\nB = [A, 7]\n\ndef get_inputs():\n    return f(3, 4)\n"
     changed = override(text, [("A", (8, 9)), ("get_inputs[1]", 40)])
     assert changed == "A = (8, 9)  # é\n\nB = [A, 7]\n\ndef get_inputs():\n    return f(3, 40)\n"
-    assert list(constants(text)) == ["A", "get_inputs[0]", "get_inputs[1]"]
+    assert list(constants(text)) == ["A", "A[0]", "A[1]", "B[0]", "get_inputs[0]", "get_inputs[1]"]
+    assert "B = [A, 5]" in override(text, [("B[0]", 5)])
 
 
 # Embedding --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,304 @@
+"""Shrink: the same problem with smaller sizes, so that Triton's interpreter can run its kernels in seconds.
+
+Sizes are odd, pairwise distinct, above one block (65 and up) or just below (33 and up): round or equal sizes hide wrong
+masks and strides. Where the model asks for more (heads, groups, patches divide a size), the ladder goes on with multiples.
+Every trial runs on meta tensors, which costs milliseconds at any size, and must call the same operations as the full size.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mtmc.capture import capture
+from mtmc.errors import BadInput
+from mtmc.graph import Graph, Node
+from mtmc.meta import recurrent_shapes
+from mtmc.overrides import constants
+from mtmc.problem import Problem, instantiate, user_code
+
+KEPT = 32  # sizes up to here are kernels, strides, groups, heads: they stay while the limits allow
+SMALLEST_KEPT = 8  # and up to here always
+RUNGS = (65, 33, 17, 9, 5, 3, 2)
+COMFORT = 17  # lowered further only to come under the limits
+BATCH = 3
+FACTORS = (2, 4, 8, 16, 32, 64)
+# First rung, and the share of the limits to aim at: one variant below a typical block, one above it.
+SCALES = ((33, 0.02), (65, 0.2))
+
+
+@dataclass(frozen=True)
+class ShrinkResult:
+    """Smaller variants, smallest first, with their graphs (empty for a model without one); `reason` says why none."""
+
+    variants: tuple[Problem, ...]
+    graphs: tuple[Graph, ...] = ()
+    reason: str = ""
+
+
+def shrink(problem: Problem, limit_flops: float = 1e9, limit_elements: float = 4e6) -> tuple[Problem, ...]:
+    """Up to two smaller variants of the problem within the limits, smallest first; see `find`."""
+    return find(problem, limit_flops, limit_elements).variants
+
+
+def find(
+    problem: Problem, limit_flops: float = 1e9, limit_elements: float = 4e6, graph: Graph | None = None
+) -> ShrinkResult:
+    """Variants of at most `limit_flops` operations in matrix units and `limit_elements` elements computed.
+
+    `graph` saves capturing the full size again. Raises BadInput when the full problem itself fails.
+    """
+    full = graph or capture(problem).graph
+    try:
+        search = _Search(problem, limit_flops, limit_elements)
+    except BadInput as error:
+        return ShrinkResult((), reason=str(error))
+    outcomes = [search.variant(base, share, full) for base, share in SCALES]
+    found = {outcome[0]: outcome[1] for outcome in outcomes if not isinstance(outcome, str)}
+    reason = next((outcome for outcome in outcomes if isinstance(outcome, str)), "")
+    return ShrinkResult(tuple(found), tuple(small for small in found.values() if small), "" if found else reason)
+
+
+def compatible(full: Graph, small: Graph) -> bool:
+    """Whether a program made from `full` computes `small` as well, once its numbers are exchanged."""
+    if len(full.nodes) != len(small.nodes) or (full.mutations, full.output) != (small.mutations, small.output):
+        return False
+    return all(_same(a, b) for a, b in zip(full.nodes, small.nodes, strict=True))
+
+
+def _same(a: Node, b: Node) -> bool:
+    if (a.name, a.op, a.target, a.inputs) != (b.name, b.op, b.target, b.inputs) or a.kwargs.keys() != b.kwargs.keys():
+        return False
+    if a.type is None or b.type is None:
+        return a.type is b.type
+    ones = [size == 1 for size in a.type.shape] == [size == 1 for size in b.type.shape]
+    return ones and (a.type.dtype, a.type.contiguous) == (b.type.dtype, b.type.contiguous)
+
+
+# Slots: the numbers of a problem that may be sizes ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One integer of a problem: a slot of `mtmc.overrides`, or a literal of the input specs or of `init`."""
+
+    name: str
+    value: int
+
+
+def slots(problem: Problem) -> tuple[Slot, ...]:
+    """Every integer above 1 that `resized` can change."""
+    found = {name: value for name, value in constants(problem.source).items() if type(value) is int}
+    for spec in problem.inputs:
+        found |= {f"--inputs {spec.name}[{place}]": size for place, size in enumerate(spec.shape)}
+        found[f"--inputs {spec.name} high"] = spec.high
+    found |= {f"--init[{place}]": node.value for place, node in enumerate(_literals(_call(problem.init)))}
+    return tuple(Slot(name, value) for name, value in found.items() if value > 1)
+
+
+def resized(problem: Problem, sizes: Mapping[Slot, int]) -> Problem:
+    """The problem with other values in some of its slots."""
+    new = {slot.name: value for slot, value in sizes.items()}
+    inputs = tuple(
+        replace(
+            spec,
+            shape=tuple(new.get(f"--inputs {spec.name}[{place}]", size) for place, size in enumerate(spec.shape)),
+            high=new.get(f"--inputs {spec.name} high", spec.high),
+        )
+        for spec in problem.inputs
+    )
+    call = _call(problem.init)
+    for place, node in enumerate(_literals(call)):
+        node.value = new.get(f"--init[{place}]", node.value)
+    init = ", ".join(ast.unparse(part) for part in (*call.args, *call.keywords))
+    overrides = dict(problem.overrides) | {name: value for name, value in new.items() if not name.startswith("--")}
+    return replace(problem, overrides=tuple(overrides.items()), inputs=inputs, init=init)
+
+
+def _call(init: str) -> ast.Call:
+    call = ast.parse(f"f({init})", mode="eval").body
+    assert isinstance(call, ast.Call)
+    return call
+
+
+def _literals(call: ast.Call) -> list[Any]:
+    return [node for node in ast.walk(call) if isinstance(node, ast.Constant) and type(node.value) is int]
+
+
+# Trials on meta tensors ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one run on meta tensors called: the operations, their matrix-unit flops, the elements they made."""
+
+    operations: tuple[str, ...]
+    flops: float
+    elements: float
+
+
+def trace(problem: Problem) -> Trace:
+    """Run the model once on meta tensors. Raises BadInput when the sizes do not fit it."""
+    import torch
+
+    instance = instantiate(problem, "meta")
+    mode = _recorder()
+    with user_code("Running the model"), recurrent_shapes(), torch.no_grad(), mode:
+        instance.model(*instance.inputs)
+    inputs = sum(value.numel() for value in instance.inputs if isinstance(value, torch.Tensor))
+    return Trace(tuple(mode.operations), mode.flops, mode.elements + inputs)
+
+
+def _recorder() -> Any:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+    from torch.utils.flop_counter import flop_registry
+
+    class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __init__(self) -> None:
+            super().__init__()  # type: ignore[no-untyped-call]
+            self.operations: list[str] = []
+            self.flops = self.elements = 0.0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            self.operations.append(str(func))
+            if count := flop_registry.get(func._overloadpacket):
+                self.flops += count(*args, **(kwargs or {}), out_val=result)
+            if not any(returned.alias_info for returned in func._schema.returns):
+                self.elements += sum(t.numel() for t in tree_leaves(result) if isinstance(t, torch.Tensor))
+            return result
+
+    return Recorder()
+
+
+# The search ---------------------------------------------------------------------------------------------------------------
+
+Group = tuple[Slot, ...]  # slots that change together
+Sizes = dict[Group, int]
+
+
+class _Search:
+    """Finds sizes that the model takes; remembers trials."""
+
+    def __init__(self, problem: Problem, limit_flops: float, limit_elements: float) -> None:
+        self.problem = problem
+        self.limits = (limit_flops, limit_elements)
+        self.full = trace(problem)
+        self.slots = slots(problem)
+        self.trials: dict[tuple[tuple[str, int], ...], Trace | None] = {}
+
+    def variant(self, base: int, share: float, graph: Graph | None) -> tuple[Problem, Graph | None] | str:
+        """Problem and graph near the rung `base`, or why there is none."""
+        reason = "no size of the model can be changed"
+        for by_value in (False, True):
+            groups = self._groups(by_value)
+            sizes = self._fit([g for g in groups if g[0].value > KEPT], base)
+            sizes = self._lower(sizes, groups, share)
+            if self._excess(sizes, 1.0) > 1.0:
+                reason = "the smallest sizes found still compute too much"
+                continue
+            problem = self._resized(sizes)
+            small = capture(problem).graph
+            if graph is None or (small is not None and compatible(graph, small)):
+                return problem, small
+            reason = "at smaller sizes the model runs other operations"
+        return reason
+
+    def _groups(self, by_value: bool) -> list[Group]:
+        """Slots that change together, ascending: each alone, or all of one value."""
+        ordered = sorted(self.slots, key=lambda slot: slot.value)
+        if not by_value:
+            return [(slot,) for slot in ordered]
+        values = dict.fromkeys(slot.value for slot in ordered)
+        return [tuple(slot for slot in ordered if slot.value == value) for value in values]
+
+    def _fit(self, groups: list[Group], base: int) -> Sizes:
+        """Odd distinct sizes for all groups if the model takes them, else the first that fits for one after the other."""
+        sizes = {group: base + 2 * place for place, group in enumerate(groups)}
+        sizes = {group: size for group, size in sizes.items() if size < group[0].value}
+        if self._takes(sizes):
+            return sizes
+        sizes = {}
+        for group in groups:
+            for size in self._ladder(group, base, set(sizes.values())):
+                if self._takes({**sizes, group: size}):
+                    sizes[group] = size
+                    break
+        return sizes
+
+    def _ladder(self, group: Group, base: int, taken: set[int]) -> Iterator[int]:
+        """Free sizes from `base` on: odd, then odd multiples of 2, 4, … and of the small sizes that divide the group's."""
+        value = group[0].value
+        small = {slot.value for slot in self.slots if slot.value <= KEPT and value % slot.value == 0}
+        for factor in (1, *sorted({*FACTORS, *small})):
+            odd = -(-base // factor) | 1
+            free = (factor * n for n in range(odd, odd + 40, 2) if factor * n not in taken)
+            if (size := next(free, value)) < value:
+                yield size
+
+    def _lower(self, sizes: Sizes, groups: list[Group], share: float) -> Sizes:
+        """Lower sizes, batches first, until `share` of the limits is met; the small ones only while the limits are not."""
+        stuck: set[Group] = set()
+        while self._excess(sizes, share) > 1.0:
+            over = self._excess(sizes, 1.0) > 1.0
+            free = [
+                group for group in groups if group not in stuck and (_floor(group, over) < sizes.get(group, group[0].value))
+            ]
+            if not free:
+                break
+            group = max(free, key=lambda group: (_is_batch(group), sizes.get(group, group[0].value)))
+            lower = self._lowered(sizes, group, _floor(group, over))
+            if lower is None:
+                stuck.add(group)
+            else:
+                sizes = lower
+        return sizes
+
+    def _lowered(self, sizes: Sizes, group: Group, floor: int) -> Sizes | None:
+        """One group at the next rung that the model takes; a batch goes to the floor at once."""
+        now = sizes.get(group, group[0].value)
+        for rung in (floor,) if _is_batch(group) else RUNGS:
+            for size in self._ladder(group, rung, set(sizes.values()) - {now}):
+                if floor <= size < now and self._takes({**sizes, group: size}):
+                    return {**sizes, group: size}
+        return None
+
+    def _resized(self, sizes: Sizes) -> Problem:
+        return resized(self.problem, {slot: size for group, size in sizes.items() for slot in group})
+
+    def _trace(self, sizes: Sizes) -> Trace | None:
+        """Trace at other sizes; None when the model does not take them or runs other operations."""
+        key = tuple(sorted((slot.name, size) for group, size in sizes.items() for slot in group))
+        if key not in self.trials:
+            try:
+                made = trace(self._resized(sizes))
+                self.trials[key] = made if made.operations == self.full.operations else None
+            except BadInput:
+                self.trials[key] = None
+        return self.trials[key]
+
+    def _takes(self, sizes: Sizes) -> bool:
+        return self._trace(sizes) is not None
+
+    def _excess(self, sizes: Sizes, share: float) -> float:
+        made = self._trace(sizes)
+        assert made is not None
+        return max(made.flops / self.limits[0], made.elements / self.limits[1]) / share
+
+
+def _is_batch(group: Group) -> bool:
+    return any("batch" in slot.name for slot in group)
+
+
+def _floor(group: Group, over: bool) -> int:
+    """The least size a group may have; `over` says that the limits are not met yet."""
+    value = group[0].value
+    if _is_batch(group):
+        return min(value, BATCH)
+    if value <= KEPT:
+        return 2 if over and value > SMALLEST_KEPT else value
+    return 2 if over else COMFORT
