@@ -1,0 +1,15 @@
+"""The judge: the only place where candidates run, always in worker processes.
+
+| module | what |
+|---|---|
+| `judge` | orders the jobs for one program and turns their outcomes into a Verdict |
+| `executor`, `worker`, `faults` | worker processes, their main loop, and exceptions into Verdicts |
+| `jobs` | what a worker does: compile, interpret, verify, time |
+| `candidate` | the door to a candidate's code |
+| `verify`, `draws`, `oracle`, `accuracy` | correctness: what is watched, inputs, the fp64 oracle, the rule |
+| `timing` | interleaved measurement on a GPU |
+| `standin`, `resources` | compiling for a GPU that is not there |
+| `interpreter*` | Triton's interpreter, repaired and watched |
+| `predict`, `eager`, `traffic`, `counts`, `work`, `integers`, `ttir` | the analytic time model |
+| `cache` | verdicts kept between runs |
+"""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,12 +62,19 @@ def free_bytes(device: torch.device) -> int:
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def peak_bytes(device: torch.device) -> int:
-    """The most CUDA memory allocated since the last question, and start anew; 0 elsewhere."""
+@contextmanager
+def peak_above(device: torch.device) -> Iterator[list[int]]:
+    """Appends to the yielded list how many bytes of CUDA memory the block took at most, above what was taken before."""
     import torch
 
+    found: list[int] = []
     if device.type != "cuda":
-        return 0
-    peak = torch.cuda.max_memory_allocated(device)
+        yield found
+        found.append(0)
+        return
+    torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
-    return peak
+    before = torch.cuda.memory_allocated(device)
+    yield found
+    torch.cuda.synchronize(device)
+    found.append(torch.cuda.max_memory_allocated(device) - before)

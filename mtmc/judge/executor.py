@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 HEADER = struct.Struct(">Q")
 TICK = 0.2  # seconds between two looks at a worker's memory
 GIB = 1 << 30
-INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "USER", "LOGNAME", "CC", "CXX", "TZ", "TRITON_LIBCUDA_PATH")
-INHERITED_PREFIXES = ("CUDA_", "NVIDIA_", "NCCL_")
+INHERITED = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CC", "CXX", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME")
+INHERITED_PREFIXES = ("CUDA_", "NVIDIA_", "TRITON_LIBCUDA_PATH")
 SINGLE_THREADED = {"OMP_NUM_THREADS": "1"}
 KINDS: dict[str, dict[str, str]] = {  # kind of worker → its environment
     "compile": SINGLE_THREADED,

@@ -70,7 +70,8 @@ def poisoned(error: BaseException) -> bool:
 
 
 def _of_cuda(error: BaseException) -> bool:
-    return any(type(link).__name__ == "AcceleratorError" or "CUDA error" in str(link) for link in _chain(error))
+    words = ("CUDA error", "Triton Error [CUDA]")
+    return any(type(link).__name__ == "AcceleratorError" or any(w in str(link) for w in words) for link in _chain(error))
 
 
 def essence(error: BaseException) -> str:

@@ -6,7 +6,7 @@ A job raises what goes wrong; the worker's boundary turns it into a Verdict.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -56,7 +56,8 @@ class Compiled:
 class ReferenceTimes:
     """Times (ms) of the reference: eager, and torch.compile's best mode (None where it failed or was not asked for).
 
-    `peak_bytes` is what a call allocates above its inputs and parameters. `kind` is `measured` or `predicted`.
+    `kind` is `measured` or `predicted`; a predicted time is the larger of what device and host need. `peak_bytes` is what a
+    call allocates above its inputs and parameters.
     """
 
     kind: str
@@ -117,7 +118,7 @@ class PredictReferenceJob(Job):
         with torch.no_grad(), EagerCalls(self.profile) as eager:
             instance.model(*instance.inputs)
         found = eager.prediction
-        return ReferenceTimes("predicted", found.device_ms, host_ms=found.host_ms)
+        return ReferenceTimes("predicted", float(found.total_ms), host_ms=float(found.host_ms))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,10 +167,17 @@ class InterpretJob(VerifyJob):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuVerifyJob(VerifyJob):
-    """On the GPU, at full size or on a variant."""
+    """On the GPU, at full size or on a variant, with device assertions compiled in."""
 
     kind = "gpu"
     device = "cuda"
+
+    def run(self) -> Accuracy | Wrong:
+        from triton import knobs
+
+        with knobs.runtime.scope():
+            knobs.runtime.debug = True
+            return super().run()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,20 +195,23 @@ class ReferenceJob(Job):
         import torch
 
         from mtmc.judge import timing
+        from mtmc.judge.device import peak_above
         from mtmc.problem import instantiate
 
         instance = instantiate(self.problem, "cuda", self.seed)
         notes: list[str] = []
         with torch.no_grad():
             calls: dict[str, Call] = {"eager": lambda: instance.model(*instance.inputs)}
-            peak = _peak(calls["eager"])
+            calls["eager"]()  # what libraries keep from the first call on is not the model's
+            with peak_above(torch.device("cuda")) as peak:
+                calls["eager"]()
             calls |= _compiled(instance.model, instance.inputs, self.modes, notes)
             clock = timing.CudaClock()
             times = timing.interleave(calls, clock, timing.Budget(self.budget_s), seed=self.seed)
             host = timing.host_times({"eager": calls["eager"]}, clock)
         medians = {name: _median(values) for name, values in times.items()}
         best = min((ms for name, ms in medians.items() if name != "eager"), default=None)
-        return ReferenceTimes("measured", medians["eager"], best, host["eager"], peak, tuple(notes))
+        return ReferenceTimes("measured", medians["eager"], best, host["eager"], peak[0], tuple(notes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +245,7 @@ class GpuTimeJob(Job):
         import torch
 
         from mtmc.judge import candidate, timing
+        from mtmc.judge.device import peak_above
         from mtmc.problem import instantiate
 
         instance = instantiate(self.problem, "cuda", self.seed)
@@ -246,7 +258,8 @@ class GpuTimeJob(Job):
                 "reference": lambda: instance.model(*instance.inputs),
                 "candidate": lambda: candidate.call(model, instance.inputs),
             }
-            peak = _peak(calls["candidate"])
+            with peak_above(torch.device("cuda")) as peak:
+                calls["candidate"]()
             extra = _compiled(instance.model, instance.inputs, self.modes, [])
             budget = timing.Budget(self.budget_s)
             refresh = partial(timing.roll, instance.inputs)
@@ -256,12 +269,13 @@ class GpuTimeJob(Job):
             wrong = self._still_right(calls)
         if wrong is not None:
             return wrong
-        return self._timing(times, Extras(host, units, peak, first))
+        return self._timing(times, Extras(host, units, peak[0], first))
 
     def _still_right(self, calls: dict[str, Call]) -> Wrong | None:
         """The timed calls on the contents of the inputs as they are now: work that was skipped or remembered shows here."""
         import torch
 
+        from mtmc.judge.accuracy import Errors, dtype_name, exact
         from mtmc.judge.device import tensors
 
         results = []
@@ -269,9 +283,17 @@ class GpuTimeJob(Job):
             torch.manual_seed(self.seed)
             results.append(tensors(calls[name]()))
         for number, (y, r) in enumerate(zip(*results, strict=True)):
-            error = _relative_error(y, r)
-            if not error <= self.tolerance:
-                return Wrong(f"output {number} after timing: relative error {error:.2e} against eager", "after_timing")
+            name = f"output {number} after timing"
+            if not (r.is_floating_point() or r.is_complex()):
+                found = exact(name, y, r)
+                if found:
+                    return replace(found, check="after_timing")
+                continue
+            errors = Errors(name, dtype_name(r))
+            errors.add(y, r, r)
+            if errors.strange or not errors.candidate_error <= self.tolerance:
+                message = errors.strange or f"relative error {errors.candidate_error:.2e} against eager"
+                return Wrong(f"{name}: {message}", "after_timing")
         return None
 
     def _timing(self, times: dict[str, NDArray[np.float64]], extras: Extras) -> Timing | Rejected:
@@ -326,28 +348,7 @@ def _compiled(model: torch.nn.Module, inputs: tuple[Any, ...], modes: tuple[str,
     return calls
 
 
-def _peak(call: Call) -> int:
-    """Bytes a call allocates at most, above what is allocated before it."""
-    import torch
-
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    call()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated() - before
-
-
 def _median(values: NDArray[np.float64]) -> float:
     import numpy as np
 
     return float(np.median(values))
-
-
-def _relative_error(y: torch.Tensor, r: torch.Tensor) -> float:
-    """‖y − r‖ / ‖r‖ over r's finite elements in fp32; for integers the share of elements that differ."""
-    if not (r.is_floating_point() or r.is_complex()):
-        return float((y != r).float().mean()) if r.numel() else 0.0
-    finite = r.isfinite()
-    size = float(r[finite].float().norm()) if r.numel() else 0.0
-    return float((y[finite].float() - r[finite].float()).norm()) / size if size else 0.0

@@ -112,7 +112,7 @@ class Judge:
 
     def predict(self, programs: Sequence[Program]) -> list[float | None]:
         """Predicted milliseconds of each program; None where it does not compile."""
-        return [c.prediction.device_ms if isinstance(c, Compiled) else None for c in self.compile_many(programs)]
+        return [float(c.prediction.total_ms) if isinstance(c, Compiled) else None for c in self.compile_many(programs)]
 
     def final(self, program: Program) -> Verdict:
         """Verify and time once more, in fresh processes, on new weights and inputs, against eager and torch.compile."""
@@ -170,7 +170,7 @@ class Judge:
             modes=self.modes if final else (),
             floor_ms=self.floor_ms,
             seed=seed,
-            seconds=self.deadlines.time,
+            seconds=self.deadlines.reference if final else self.deadlines.time,
             fresh=final,
             alone=final or compiled.prediction.device_ms < HOST_BOUND_MS,
         )
@@ -180,16 +180,17 @@ class Judge:
         return outcome if isinstance(outcome, Timing) else _verdict(outcome)
 
     def _predicted(self, compiled: Compiled) -> Timing:
-        """The model's word. Host time counts where launching takes longer than the kernels do."""
+        """The model's word."""
         reference, found = self.reference, compiled.prediction
-        speedup = max(reference.eager_ms, reference.host_ms or 0.0) / max(found.total_ms, 1e-6)
+        candidate_ms = float(found.total_ms)
+        speedup = reference.eager_ms / max(candidate_ms, 1e-6)
         return Timing(
             "predicted",
             reference.eager_ms,
-            float(found.device_ms),
-            float(speedup),
-            float(speedup),
-            float(speedup),
+            candidate_ms,
+            speedup,
+            speedup,
+            speedup,
             floor_ms=self.floor_ms,
             host_ms=float(found.host_ms),
             reference_host_ms=reference.host_ms,

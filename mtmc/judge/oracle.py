@@ -43,8 +43,8 @@ class DrawsAs(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name.endswith("_"):
             return args[0].copy_(drawn)
         if name == "native_dropout":  # the product itself in fp64, from the shared mask
-            x, p, mask = args[0], args[1], drawn[1]
-            return (x * mask / (1 - p) if p < 1 else x * 0, mask)
+            (x, p, training), mask = args, drawn[1]
+            return (x if training is False else x * mask / (1 - p) if p < 1 else x * 0, mask)
         return tree_map(lambda x: _cast(x, self.dtype, torch.float64), drawn)
 
 

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.judge import candidate, draws, oracle
 from mtmc.judge.accuracy import UNITS, Errors, Rule, dtype_name, exact, form
-from mtmc.judge.device import fingerprint, peak_bytes, synchronize, tensors
+from mtmc.judge.device import fingerprint, peak_above, synchronize, tensors
 from mtmc.problem import Problem, instantiate
 from mtmc.verdict import Accuracy, Wrong
 
@@ -196,13 +196,14 @@ class Verifier:
             tries.append(observe(lambda: candidate.run(model, self.inputs), model, self.inputs, seed, fill))
             self._renew(tries[-1], draw, seed)
         steady = _bits(tries[0]) == _bits(tries[-1])
-        before = peak_bytes(self.device)
-        r = observe(lambda: self.instance.model(*self.inputs), self.instance.model, self.inputs, seed)
-        needed = peak_bytes(self.device) - before
+        if steady:
+            del tries[1:]  # the memory may be needed
+        with peak_above(self.device) as taken:
+            r = observe(lambda: self.instance.model(*self.inputs), self.instance.model, self.inputs, seed)
         self._renew(r, draw, seed)
         finding: Wrong | tuple[float, float] = (0.0, 0.0)
-        for y in tries[:1] if steady else tries:
-            finding = differs_in_form(y, r) or differs_in_values(y, r, self._oracle(r, needed, seed), self.rule)
+        for y in tries:
+            finding = differs_in_form(y, r) or differs_in_values(y, r, self._oracle(r, taken[0], seed), self.rule)
             if isinstance(finding, Wrong):
                 break
         return finding, "" if steady else ", varies between runs"

@@ -1,4 +1,4 @@
-"""The judge from program text to verdict without a GPU, and its order of jobs with one, on an executor that plays a script."""
+"""The judge from program text to verdict without a GPU, and its order of jobs with one, on an executor with a script."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future

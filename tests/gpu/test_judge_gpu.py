@@ -24,7 +24,6 @@ VARIANTS = ((samples.problem(N=3, M=65), None), (samples.problem(N=7, M=1030), N
 DRAWS = ("own", "normal", "shifted", "large", "structured")
 DEVICE_ASSERT = samples.changed(
     ("    out = tl.maximum(", "    tl.device_assert(index < 10, 'too far')\n    out = tl.maximum("),
-    ("num_warps=4, num_stages=1)", "num_warps=4, num_stages=1, debug=True)"),
 )
 REMEMBERS = samples.changed(
     (
