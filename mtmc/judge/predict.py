@@ -279,7 +279,21 @@ class _Machine:
 CONVERSION_PASSES = 2  # extra reads and writes of everything: cuDNN converts NCHW to channels-last and back
 DEPTHWISE_FLOPS = 128  # per output element; below this a convolution has too few channels for the matrix unit
 DEPTHWISE_SLOWDOWN = 4.5
-EXTRA_READS = {"batch_norm": 1.5, "group_norm": 1.5, "instance_norm": 1.5, "native_batch_norm": 1.5, "cumsum": 1.5}
+VOLUME_SLOWDOWN = 6.5  # three-dimensional convolutions in cuDNN against two-dimensional ones
+LONG_ROW = 4096  # elements; shorter rows stay on the chip between the passes of a softmax or LayerNorm
+PASSES = {
+    "batch_norm": 2.3,
+    "group_norm": 3.8,
+    "layer_norm": 3.0,
+    "softmax": 2.0,
+    "max_pool": 3.8,
+    "avg_pool": 2.7,
+    "cum": 2.2,
+    "max.dim": 1.35,
+    "min.dim": 1.35,
+    "argm": 1.35,
+}
+"""Time of PyTorch's own kernels over that of moving their bytes once, by part of the name (H200, torch 2.11)."""
 MATRIX_CALLS = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "einsum", "mv", "addmv", "dot", "bilinear")
 MATRIX_PREFIXES = ("scaled_dot_product", "_scaled_dot_product", "lstm", "gru", "rnn_")
 
@@ -287,7 +301,8 @@ MATRIX_PREFIXES = ("scaled_dot_product", "_scaled_dot_product", "lstm", "gru", "
 def predict_aten(
     op: str, inputs: Sequence[TensorType], outputs: Sequence[TensorType], flops: float, profile: Profile, kernels: int = 1
 ) -> Prediction:
-    """Time of one ATen operator run eagerly by PyTorch: bytes once, `flops` (two a multiply-add) at library rates.
+    """Time of one ATen operator run eagerly by PyTorch: bytes moved as often as its kernels do, `flops` (two a multiply-add)
+    at library rates.
 
     fp32 matmuls run at the fp32 rate, fp32 convolutions in TF32 (PyTorch's default flags), NCHW convolutions with a layout
     conversion around them. `kernels` is how many kernels the operator launches, one after the other (RNN steps).
@@ -295,21 +310,49 @@ def predict_aten(
     e = profile.efficiency
     name = op.removeprefix("aten.").split(".")[0]
     moved = sum(t.numel * ITEMSIZE.get(t.dtype, 4) for t in (*inputs, *outputs))
-    memory = moved * EXTRA_READS.get(name, 1.0) / (profile.memory_bandwidth_gb_s * 1e9 * e.dram_fraction)
+    memory = moved / (profile.memory_bandwidth_gb_s * 1e9 * e.dram_fraction)
     dtype = inputs[0].dtype if inputs else "float32"
     conversion = compute = 0.0
-    if "conv" in name and flops < DEPTHWISE_FLOPS * max(sum(t.numel for t in outputs), 1):
-        memory *= DEPTHWISE_SLOWDOWN
-    elif "conv" in name:
-        conversion = CONVERSION_PASSES * memory
-        compute = flops / _library_rate("tf32" if dtype == "float32" else dtype, e.library_convolution_fraction, profile)
+    if "conv" in name and len(inputs) > 1:
+        slowdown, passes = _convolution(inputs[1], outputs, flops)
+        memory, conversion = memory * slowdown[0], memory * passes
+        compute = flops * slowdown[1]
+        compute /= _library_rate("tf32" if dtype == "float32" else dtype, e.library_convolution_fraction, profile)
     elif name in MATRIX_CALLS or name.startswith(MATRIX_PREFIXES):
         compute = flops / _library_rate(dtype, e.library_tensor_fraction, profile)
+    elif inputs:
+        memory *= _passes(op, inputs, profile)
     parts = {"dram": 1e3 * (memory + conversion), "matrix": 1e3 * compute}
     ms = kernels * e.kernel_latency_us / 1e3 + 1e3 * conversion
     ms += soft_maximum([1e3 * memory, 1e3 * compute], e.overlap_exponent)
     bound = max(parts, key=lambda part: parts[part])
     return Prediction((KernelTime(op, ms, bound, parts, moved, flops),), kernels * e.aten_host_us / 1e3)
+
+
+def _convolution(weight: TensorType, outputs: Sequence[TensorType], flops: float) -> tuple[tuple[float, float], float]:
+    """((slowdown of memory, of products), layout-conversion passes) of a cuDNN convolution."""
+    taps = weight.shape[2:]
+    if flops < DEPTHWISE_FLOPS * max(sum(t.numel for t in outputs), 1):
+        return (DEPTHWISE_SLOWDOWN, 1.0), 0.0
+    if prod(taps) == 1:  # a matrix product in place
+        return (1.0, 1.0), 0.0
+    return (1.0, VOLUME_SLOWDOWN if len(taps) == 3 and min(taps) > 1 else 1.0), CONVERSION_PASSES
+
+
+def _passes(op: str, inputs: Sequence[TensorType], profile: Profile) -> float:
+    """How often the bytes are moved; norms that give one block a channel or a row leave SMs idle when those are few."""
+    x = inputs[0]
+    passes = next((times for part, times in PASSES.items() if part in op), 1.0)
+    blocks = profile.sm_count
+    row = x.shape[-1] if x.shape else 1
+    if "batch_norm" in op and len(x.shape) > 1:
+        blocks = x.shape[1]
+    elif "layer_norm" in op and len(inputs) > 1:
+        row = inputs[1].numel
+        blocks = x.numel // max(row, 1)
+    if ("layer_norm" in op or "softmax" in op) and row <= LONG_ROW:
+        passes = 1.0
+    return passes * max(1.0, profile.sm_count / max(blocks, 1))
 
 
 def _library_rate(dtype: str, fraction: float, profile: Profile) -> float:
