@@ -1,4 +1,4 @@
-"""The actions: one ordered table of rules. A new one is a class with `kind`, `family`, `propose` and `apply`, and a line here."""
+"""The actions: one ordered table of rules. A new one is a class (see `context.Rule`) and a line in the table."""
 
 from __future__ import annotations
 

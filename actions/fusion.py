@@ -1,7 +1,7 @@
 """Fusion: an elementwise kernel moves into the kernel before it (epilogue) or after it (prologue).
 
-Both splice the *guest*'s loads and formulas into the *host*'s text. Names make this simple: a value is called the same in every
-kernel, so the host's stored (loaded) value is what the guest reads (stores).
+Both splice the *guest*'s loads and formulas into the *host*'s text. Names make this simple: a value is called the same in
+every kernel, so the host's stored (loaded) value is what the guest reads (stores).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mtmc.graph import TensorType
 from mtmc.program import Program
 
 # Coordinates that walk the columns of a product's tile have their own bounds; elsewhere `mask` covers every tile coordinate.
-MASKS = {
+MASKS: dict[str, dict[tuple[str, ...], str]] = {
     "contraction.matmul": {("col",): "col < N", ("row",): "row < M"},
     "contraction.bmm": {("col",): "col < N", ("row",): "m < M"},
 }
@@ -77,7 +77,7 @@ def out_frame(context: Context, host: str, out: str) -> tuple[Frame, TensorType]
 
 
 def load_text(context: Context, host: str, operand: str, frame: Frame, full: TensorType) -> tuple[str, dict[str, str]]:
-    """Text that loads a guest's operand in the host's frame, and the size arguments it needs (name -> text over `{shape}`)."""
+    """Text that loads a guest's operand in the host's frame, and its size arguments (name -> text over `{shape}`)."""
     found = context.graph[operand].type
     check(found is not None and broadcasts(found.shape, full.shape), f"{operand} does not broadcast to the host's shape")
     assert found is not None

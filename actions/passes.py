@@ -10,7 +10,7 @@ import libcst as cst
 from mtmc.action import Action, Family
 from mtmc.actions.context import Context, units
 from mtmc.actions.library import with_library
-from mtmc.actions.unit import Line, Unit, code, is_store, loops, statement, target
+from mtmc.actions.unit import Line, Unit, code, loops, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
 
@@ -59,15 +59,14 @@ def _online_softmax(unit: Unit, found: list[cst.For]) -> Unit:
     first = [
         *found[0].body.body[:-1],
         statement(f'fresh = tl.maximum(peak, tl.where(mask, {x}, float("-inf")))'),
-        statement(
-            f'total = total * tl.where(fresh == float("-inf"), 1.0, tl.exp(peak - fresh)) + tl.where(mask, tl.exp({x} - fresh), 0.0)'
-        ),
+        statement('total *= tl.where(fresh == float("-inf"), 1.0, tl.exp(peak - fresh))'),
+        statement(f"total += tl.where(mask, tl.exp({x} - fresh), 0.0)"),
         statement("peak = fresh"),
     ]
     lines: list[Line] = []
     for line in unit.body:
         if line is found[0]:
-            lines.append(_in_loop(found[0], first))  # type: ignore[arg-type]
+            lines.append(_in_loop(found[0], first))
         elif line is found[1]:
             continue
         elif target(line) == "norm":
@@ -91,7 +90,7 @@ def _welford(unit: Unit, found: list[cst.For]) -> Unit:
     lines: list[Line] = []
     for line in unit.body:
         if line is found[0]:
-            lines.append(_in_loop(found[0], update))  # type: ignore[arg-type]
+            lines.append(_in_loop(found[0], update))
         elif line is found[1]:
             continue
         elif target(line) == "total":
@@ -196,7 +195,11 @@ class SplitReduction:
                 ]
             )
         )
-        unit = Unit(unit.name, kernel, unit.launcher).with_body([_split_line(line) for line in unit.body])
+        bounds = [
+            statement("first = tl.program_id(1) * tl.cdiv(cols, SPLIT)"),
+            statement("last = tl.minimum(cols, first + tl.cdiv(cols, SPLIT))"),
+        ]
+        unit = Unit(unit.name, kernel, unit.launcher).with_body([*bounds, *(_split_line(line) for line in unit.body)])
         combine = f"combine_{host.kwargs['combine'].removeprefix('op_')}"
         unit = unit.edit_launcher(lambda line: _split_launch(line, parts, combine, unit.name))
         args = [*unit.launch.args[:-2], cst.Arg(cst.Name("SPLIT"), keyword=cst.Name("SPLIT")), *unit.launch.args[-2:]]
@@ -206,14 +209,9 @@ class SplitReduction:
 
 def _split_line(line: Line) -> Line:
     if isinstance(line, cst.For):
-        bounds = "range(tl.program_id(1) * tl.cdiv(cols, SPLIT), tl.minimum(cols, (tl.program_id(1) + 1) * tl.cdiv(cols, SPLIT)), BLOCK)"
-        inner = [
-            statement(code(s).replace("col < cols", "col < tl.minimum(cols, (tl.program_id(1) + 1) * tl.cdiv(cols, SPLIT))"))
-            if target(s) == "mask"
-            else s
-            for s in line.body.body
-        ]
-        return _in_loop(line, inner).with_changes(iter=cst.parse_expression(bounds))  # type: ignore[arg-type]
+        mask = statement("mask = col < last")
+        inner = [mask if target(s) == "mask" else s for s in line.body.body if isinstance(s, cst.BaseStatement)]
+        return _in_loop(line, inner).with_changes(iter=cst.parse_expression("range(first, last, BLOCK)"))
     if target(line) == "out_index":
         return statement("out_index = row * SPLIT + tl.program_id(1)")
     return line
@@ -227,6 +225,3 @@ def _split_launch(line: cst.SimpleStatementLine, parts: int, combine: str, name:
     if text == "return out":
         return [statement(f"return launch_{combine}(partial, out)")]
     return None
-
-
-__all__ = ["MergePasses", "SingleBlock", "SplitReduction", "is_store"]

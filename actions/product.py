@@ -1,4 +1,4 @@
-"""Products: split fp16 operands on the matrix unit, tensor-descriptor loads, the order of programs, and giving back to cuBLAS."""
+"""Products: split fp16 operands on the matrix unit, tensor-descriptor loads, the order of programs, and back to cuBLAS."""
 
 from __future__ import annotations
 

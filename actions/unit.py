@@ -59,7 +59,7 @@ class Unit:
 
     @property
     def body(self) -> tuple[Line, ...]:
-        return tuple(self.kernel.body.body)  # type: ignore[arg-type]
+        return tuple(line for line in self.kernel.body.body if isinstance(line, cst.BaseStatement))
 
     def with_body(self, lines: Sequence[Line]) -> Unit:
         return replace(self, kernel=_with_body(self.kernel, lines))
@@ -74,7 +74,11 @@ class Unit:
     def lines(self) -> list[str]:
         """Text of the kernel's simple lines, loops entered, docstring left out."""
         found: list[str] = []
-        self.edit_lines(lambda line: found.append(code(line)))  # type: ignore[func-returns-value]
+
+        def note(line: cst.SimpleStatementLine) -> None:
+            found.append(code(line))
+
+        self.edit_lines(note)
         return [t for t in found if not t.startswith('"""')]
 
     def parameters(self, function: cst.FunctionDef | None = None) -> list[str]:

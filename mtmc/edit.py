@@ -1,4 +1,4 @@
-"""The gate: every edit, by rules or by an LLM, passes here. At most 20 changed code lines, inside its region, nothing banned."""
+"""The gate that every edit passes, whoever wrote it: at most 20 changed code lines, inside its region, nothing banned."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ def split_fp16_kernel(x_ptr, hi_ptr, lo_ptr, scale_ptr, R, K, stride_r, stride_k
         x = tl.load(x_ptr + row * stride_r + k * stride_k, mask=mask, other=0.0) * scale
         hi = x.to(tl.float16)
         tl.store(hi_ptr + row * K + k, hi, mask=mask)
-        tl.store(lo_ptr + row * K + k, (x - hi.to(tl.float32)).to(tl.float16), mask=mask)
+        rest = tl.where(tl.abs(hi) == float("inf"), 0.0, x - hi.to(tl.float32))
+        tl.store(lo_ptr + row * K + k, rest.to(tl.float16), mask=mask)
     tl.store(scale_ptr + row, 1.0 / scale, mask=row < R)
 
 
