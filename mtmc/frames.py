@@ -1,6 +1,6 @@
 """Frames: how a kernel's coordinates walk a tensor, and where a broadcast operand lies in that walk.
 
-A frame over a shape is a tuple of `(coordinate, first, last)`: the coordinate runs row-major over the dimensions first … last-1.
+A frame over a shape is a tuple of `(coordinate, first, last)`: the coordinate runs row-major over dimensions first … last-1.
 `(("row", 0, 2), ("col", 2, 3))` over [B, C, W] has row = b * C + c and col = w.
 """
 
@@ -53,7 +53,7 @@ def _runs(first: int, last: int, used: list[bool], full: tuple[int, ...]) -> lis
 
 
 def operand_offset(frame: Frame, full: tuple[int, ...], shape: tuple[int, ...]) -> Offset:
-    """Row-major offset, in a contiguous operand of `shape`, of the element that belongs to the frame's coordinates over `full`."""
+    """Row-major offset, in a contiguous operand of `shape`, of the element at the frame's coordinates over `full`."""
     shape = pad(shape, len(full))
     used = [a == b for a, b in zip(shape, full, strict=True)]
     sizes: dict[str, str] = {}
