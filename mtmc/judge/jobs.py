@@ -138,7 +138,7 @@ class DrawsJob(Job):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyJob(Job):
-    """The accuracy rule on one variant of the problem; the subclasses say where."""
+    """The accuracy rule on one variant of the problem; the subclasses say where. `repeat` runs the first draw twice."""
 
     stage = "verify"
     device: ClassVar[str]
@@ -148,13 +148,15 @@ class VerifyJob(Job):
     draws: tuple[str, ...] = ("own",)
     precision: str = "strict"
     seed: int = 0
+    repeat: bool = True
 
     def run(self) -> Accuracy | Wrong:
         from mtmc.judge.accuracy import rule
         from mtmc.judge.verify import Verifier
 
         chosen = rule(self.precision) if self.device == "cuda" else rule(self.precision).for_interpreter()
-        return Verifier(self.problem, self.device, chosen, self.seed).verify(self.source, self.sizes, self.draws)
+        verifier = Verifier(self.problem, self.device, chosen, self.seed)
+        return verifier.verify(self.source, self.sizes, self.draws, self.repeat)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,6 +151,7 @@ class Judge:
                 draws=self.draws if number == 0 or problem is self.problem else ("own",),
                 precision=self.precision,
                 seed=seed,
+                repeat=self.measure or number == 0,  # the interpreter has no races of its own: once is enough
                 seconds=self.deadlines.verify,
                 fresh=final,
             )

@@ -174,14 +174,16 @@ class Verifier:
         self.inputs = self.instance.inputs
         self.skipped: list[str] = []
 
-    def verify(self, source: str, sizes: candidate.Sizes | None, names: Iterable[str]) -> Accuracy | Wrong:
-        """Check every draw, `own` first. Raises what the candidate raises."""
+    def verify(
+        self, source: str, sizes: candidate.Sizes | None, names: Iterable[str], repeat: bool = True
+    ) -> Accuracy | Wrong:
+        """Check every draw, `own` first, and that one twice if `repeat`. Raises what the candidate raises."""
         shape = "x".join(str(n) for n in next((x.shape for x in tensors(self.inputs)), ()))
         checked, worst = [], (0.0, 0.0)
         with candidate.imported(source, sizes) as module:
             model = candidate.build(module, self.instance.model)
             for number, draw in enumerate(names):
-                found, note = self._one(model, draw, self.seed + 100 * number, twice=number == 0)
+                found, note = self._one(model, draw, self.seed + 100 * number, twice=repeat and number == 0)
                 if isinstance(found, Wrong):
                     return replace(found, message=f"{found.message} ({draw} inputs, {shape})")
                 checked.append(f"{draw} {shape}{note}")

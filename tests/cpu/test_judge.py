@@ -134,6 +134,7 @@ def test_on_a_gpu_it_compiles_verifies_and_times_in_this_order() -> None:
     assert isinstance(verdict, Verified) and verdict.timing == timing(0.5)
     assert [type(job) for job in executor.jobs] == [CompileJob, DrawsJob, *[GpuVerifyJob] * 3, GpuTimeJob]
     verify, time = executor.jobs[2:5], executor.jobs[5]
+    assert all(job.repeat for job in verify)
     assert [job.problem for job in verify] == [VARIANTS[0][0], VARIANTS[1][0], FULL]
     assert [job.draws for job in verify] == [("own", "large"), ("own",), ("own", "large")]
     assert time.floor_ms == 0.1 and not time.alone and not time.fresh and time.modes == ()
