@@ -122,6 +122,7 @@ class FuseEpilogue:
         check(call is not None and reader is not None, "the host's result has other readers")
         assert call is not None and reader is not None
         check(_unit_name(reader) == action["guest"], "the reader is another kernel")
+        check("SPLIT" not in host.constants, "the host stores parts of its results")
         guest = guest_at(context, str(action["guest"]), reader)
         (value,) = call.targets
         frame, full = out_frame(context, host.name, value)
@@ -424,6 +425,7 @@ class FuseSecondPass:
         reader = call and _only_reader(context, forward, call)
         check(call is not None and reader is not None, "the reduction's result has other readers")
         assert call is not None and reader is not None
+        check("SPLIT" not in host.constants, "the host stores parts of its results")
         (value,), guest = call.targets, guest_at(context, _unit_name(reader), reader)
         frame, full = _in_frame(context, host.name)
         out = context.graph[reader.targets[0]].type
