@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
 
-from mtmc.verdict import Infra, Verdict, from_json
+from mtmc.verdict import Infra, Timeout, Verdict, from_json
 
 T = TypeVar("T")
 DAY = 86400.0
@@ -65,8 +65,8 @@ class Cache:
         return from_json(json.loads(rows[0][0]))
 
     def put(self, key: Key, verdict: Verdict) -> None:
-        """Keep a verdict; faults of the machine are not kept. Entries past their time are dropped on the way."""
-        if isinstance(verdict, Infra):
+        """Keep a verdict, but no fault of the machine and no timeout, which a busy machine may cause. Drops old entries."""
+        if isinstance(verdict, (Infra, Timeout)):
             return
         row = (key.hash, json.dumps(verdict.to_json()), self.now())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtmc.judge.cache import DAY, Cache, Key, versions
-from mtmc.verdict import Accuracy, Infra, Launch, Timing, Verified, Wrong
+from mtmc.verdict import Accuracy, Infra, Launch, Timeout, Timing, Verdict, Verified, Wrong
 
 KEY = Key("p" * 16, "q" * 16, "h100-sxm 12ab", False, "strict", ("torch 2", "triton 3", "driver "))
 VERIFIED = Verified(
@@ -56,9 +56,10 @@ def test_old_verdicts_are_forgotten_and_dropped(tmp_path: Path) -> None:
     assert cache.get(KEY) is None
 
 
-def test_faults_of_the_machine_are_not_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verdict", [Infra("no memory"), Timeout("verify", 60)])
+def test_what_the_machine_may_have_caused_is_not_kept(tmp_path: Path, verdict: Verdict) -> None:
     cache = Cache(tmp_path / "c")
-    cache.put(KEY, Infra("no memory"))
+    cache.put(KEY, verdict)
     assert cache.get(KEY) is None
 
 
