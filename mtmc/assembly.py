@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
-from mtmc.hardware_profiles import Profile
+from mtmc import actions
+from mtmc.action import Action, Edit
+from mtmc.capture import capture
+from mtmc.edit import gate
+from mtmc.errors import BadInput
+from mtmc.floor import Floor, floor
+from mtmc.graph import Graph
+from mtmc.hardware_profiles import Profile, detect, load
+from mtmc.judge.cache import Cache
+from mtmc.judge.executor import Limits, LocalProcesses
+from mtmc.judge.judge import Judge
+from mtmc.lower import Lowering, lower
 from mtmc.problem import Problem
 from mtmc.program import Program
 from mtmc.search import Evaluator, Moves
+from mtmc.shrink import ShrinkResult, find
 from mtmc.verdict import Verdict
+
+FALLBACK_GPU = "h100"
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to optimise. `gpu` is a profile's name or TOML file; `measure` None measures where there is a GPU.
+    """How to optimise.
 
+    `gpu` is a profile's name or TOML file, empty for the local GPU, else h100. `measure` None measures where there is a GPU.
     `budget` counts candidates, `minutes` wall time (0: no limit). `cache_days` 0 neither reads nor writes the cache of
     verdicts. `keep_going` searches on where PyTorch is already within 5 % of what the hardware needs.
     """
 
-    gpu: str = "h100"
+    gpu: str = ""
     policy: str = "greedy"
     budget: int = 40
     minutes: float = 0.0
@@ -32,7 +49,7 @@ class Options:
     keep_going: bool = False
 
 
-class Judge(Evaluator, Protocol):
+class Judging(Evaluator, Protocol):
     """The search's evaluator, the last judgement in a fresh process, and the end of its workers."""
 
     def final(self, program: Program) -> Verdict: ...
@@ -42,16 +59,100 @@ class Judge(Evaluator, Protocol):
 
 @dataclass(frozen=True)
 class Setup:
-    """The roles for one problem. `notes` are sentences for the user: fallbacks and why, whether this chip is the target."""
+    """The roles for one problem.
+
+    `notes` are sentences for the user: what stays a PyTorch call and why, whether the chip that measures is the target.
+    `attainable_ms` is the time that good kernels come down to (0: unknown).
+    """
 
     first: Program
     moves: Moves
-    judge: Judge
+    judge: Judging
     profile: Profile
     measured: bool
     notes: tuple[str, ...] = ()
+    attainable_ms: float = 0.0
 
 
 def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -> Setup:
     """The roles for a problem; `doing` is told what takes time. Raises BadInput for a problem or an option of no use."""
-    raise NotImplementedError
+    local = None if options.measure is False else detect()
+    if options.measure and local is None:
+        raise BadInput("--measure needs a GPU and there is none here: leave it out, and times are predicted.")
+    profile = load(options.gpu) if options.gpu else local or load(FALLBACK_GPU)
+    doing("capturing the model")
+    captured = capture(problem)
+    doing("looking for small sizes to verify at")
+    small = find(problem, graph=captured.graph) if captured.graph else ShrinkResult(())
+    least = floor(problem, captured.graph, local or profile, options.precision) if captured.graph else Floor()
+    doing("writing the first program")
+    lowering = lower(problem, captured, small.graphs)
+    judge = Judge(
+        executor=LocalProcesses(cache_folder() / "compiled", _limits()),
+        problem=problem,
+        profile=profile,
+        variants=_variants(small, lowering),
+        measure=local is not None,
+        precision=options.precision,
+        cache=Cache(cache_folder() / "verdicts.sqlite", options.cache_days) if options.cache_days else None,
+        floor_ms=least.hard_ms,
+    )
+    try:
+        doing("timing PyTorch" if local else "predicting PyTorch's time")
+        notes = (*_other_chip(local, profile), *_kept(lowering), *judge.reference.notes)
+    except BaseException:
+        judge.close()
+        raise
+    moves = Rules(lowering.graph or Graph((), None), profile, options.precision)
+    return Setup(lowering.program, moves, judge, profile, local is not None, notes, least.attainable_ms)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rule-based coder as the search's Moves: rules propose and edit, the gate has the last word."""
+
+    graph: Graph
+    profile: Profile
+    precision: str
+
+    def propose(self, program: Program, verdict: Verdict) -> tuple[Action, ...]:
+        return actions.propose(self._context(program), verdict)
+
+    def apply(self, program: Program, action: Action) -> Edit:
+        return gate(program, actions.apply(self._context(program), action), action)
+
+    def _context(self, program: Program) -> actions.Context:
+        return actions.Context(program, self.graph, self.profile, self.precision)
+
+
+def _variants(small: ShrinkResult, lowering: Lowering) -> tuple[tuple[Problem, dict[str, Any]], ...]:
+    """The smaller problems on which the programs can run, each with its SIZES."""
+    pairs = zip(small.variants, lowering.sizes, strict=True)
+    return tuple((variant, sizes) for variant, sizes in pairs if sizes is not None)
+
+
+def cache_folder() -> Path:
+    """Where verdicts and compiled kernels are kept between runs: `$XDG_CACHE_HOME/mtmc`, by default `~/.cache/mtmc`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mtmc"
+
+
+def _limits() -> Limits:
+    """As many compiling and interpreting workers as there are cores for; one GPU is timed by one worker."""
+    cores = len(os.sched_getaffinity(0))
+    return Limits(workers={"compile": cores, "interpret": cores, "gpu": 1})
+
+
+def _other_chip(local: Profile | None, target: Profile) -> tuple[str, ...]:
+    if local is None or local.name == target.name:
+        return ()
+    return (
+        f"Measured on the {local.title} in this machine, not on the target {target.title}: it may rank programs otherwise.",
+    )
+
+
+def _kept(lowering: Lowering) -> tuple[str, ...]:
+    """Why operations stay PyTorch calls: one sentence a reason, with the graph nodes it holds for."""
+    nodes: dict[str, list[str]] = {}
+    for node, reason in lowering.reasons.items():
+        nodes.setdefault(reason, []).append(node)
+    return tuple(f"{', '.join(names)}: stays a PyTorch call, {reason}" for reason, names in nodes.items())

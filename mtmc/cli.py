@@ -16,7 +16,8 @@ from rich.console import Console
 from mtmc.errors import BadInput, InfraError
 
 if TYPE_CHECKING:
-    from mtmc.optimizer import Options, Result
+    from mtmc.assembly import Options
+    from mtmc.optimizer import Result
     from mtmc.problem import Problem
 
 BAD_INPUT, UNVERIFIED, INTERRUPTED = 2, 3, 130
@@ -54,7 +55,7 @@ Output = {"rich_help_panel": "Output"}
 @app.command("optimize", epilog=EXIT_CODES)
 def optimize_command(  # noqa: PLR0913  one parameter an option
     file: Annotated[str | None, typer.Argument(help="Model file (Model, get_inputs, get_init_inputs) or module.")] = None,
-    gpu: Annotated[str, typer.Option(help="Target: a name from `mtmc gpus`, or a .toml profile.")] = "h100",
+    gpu: Annotated[str, typer.Option(help="Target: see `mtmc gpus`, or a .toml file. Else the local GPU, else h100.")] = "",
     entry: Annotated[str | None, typer.Option(help="Another class: CLASS or file.py:CLASS.")] = None,
     inputs: Annotated[list[str], typer.Option(help='One input, e.g. "x=float32[16,1024]"; repeatable.')] = [],  # noqa: B006
     init: Annotated[str, typer.Option(help='Constructor arguments, e.g. "64, bias=False".')] = "",
@@ -73,7 +74,7 @@ def optimize_command(  # noqa: PLR0913  one parameter an option
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", **Output)] = False,
 ) -> None:
     """Optimise a model: verified Triton kernels, the path to them, and a report, in a run folder."""
-    from mtmc.optimizer import Options
+    from mtmc.assembly import Options
 
     problem = _problem(file, entry, inputs, init)
     days = 0.0 if no_cache else cache_ttl

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc import live, policies, report
-from mtmc.assembly import Judge, Options, Setup, assemble
+from mtmc.assembly import Judging, Options, Setup, assemble
 from mtmc.judge.cache import versions
 from mtmc.problem import Problem, load
 from mtmc.program import Program
@@ -100,7 +100,7 @@ def optimize_problem(
         recorded = run.steps()
         listener.begin(run.info, run.folder, len(recorded))
         known = {step.child: step.verdict for step in recorded if not isinstance(step.verdict, Infra)}
-        limits = Limits(options.budget, options.minutes * 60 or math.inf, options.keep_going)
+        limits = Limits(options.budget, options.minutes * 60 or math.inf, setup.attainable_ms, options.keep_going)
         search = Search(setup.moves, setup.judge, policy, limits, options.seed, known, listener.doing)
         try:
             _record(search, setup.first, run, listener)
@@ -126,7 +126,7 @@ def _record(search: Search, first: Program, run: Run, listener: Listener) -> Non
         listener.judged(step, search.tree)
 
 
-def _confirm(run: Run, reason: str, judge: Judge, listener: Listener) -> Ending:
+def _confirm(run: Run, reason: str, judge: Judging, listener: Listener) -> Ending:
     """Judge the best programs once more in a fresh process; the first that holds and beats the reference is the answer."""
     tree = Tree(run.steps())
     discarded: list[str] = []

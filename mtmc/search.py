@@ -1,8 +1,8 @@
 """Best-first search over the Tree of programs, under a budget.
 
-Three stages: the whole program's structure (fusion, library calls), then kernel by kernel by their share of the time, then
-everything again. Within a stage the fastest program that still has something to try is looked at; the policy picks the
-action. Every decision draws from a generator seeded by (seed, number of the decision) and every verdict that is already
+Three stages: the whole program's structure (fusion), then kernel by kernel by their share of the time, then everything
+again, library calls included. Within a stage the fastest program that still has something to try is looked at; the policy
+picks the action. Every decision draws from a generator seeded by (seed, number of the decision) and every verdict that is already
 known is taken from `known`, so running the loop again over a recorded run replays it, and then goes on.
 """
 
@@ -23,10 +23,10 @@ from mtmc.errors import Illegal
 from mtmc.policies.policy import Choice, Policy, View
 from mtmc.program import Program
 from mtmc.step import Step
-from mtmc.tree import Tree, better
+from mtmc.tree import Tree, better, candidate_ms, reference_ms
 from mtmc.verdict import Verdict, Verified
 
-NEAR_FLOOR = 1.05  # within 5 % of what the hardware needs nothing is left to win
+NEAR_FLOOR = 1.05
 WINDOW = 1.02  # a guided search goes on only from programs this close to the best
 LOOKAHEAD = 16  # actions predicted for one decision
 REPAIRS = 2  # repairs tried in a row
@@ -60,23 +60,30 @@ class Evaluator(Protocol):
 class Limits:
     """`candidates` judged besides the first program; `seconds` of wall time, counted anew when a run is resumed.
 
-    `keep_going` searches on where PyTorch itself is already within 5 % of the hardware's floor.
+    Within 5 % of `attainable_ms`, the time that good kernels come down to, nothing is left to win (0: unknown).
+    `keep_going` searches on where PyTorch itself is already there.
     """
 
     candidates: int = 40
     seconds: float = math.inf
+    attainable_ms: float = 0.0
     keep_going: bool = False
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The actions of one stage: of the whole program's structure (`model`), of one unit, or all (empty)."""
+    """The actions of one stage: of the whole program's structure (`model`), of one unit, or all (empty).
+
+    Giving a region back to a library waits for the last stage: it would win against every kernel that is not tuned yet.
+    """
 
     name: str = ""
 
     def holds(self, action: Action) -> bool:
-        structural = action.family in ("fusion", "library") or action.region == "model"
-        return not self.name or (structural if self.name == "model" else not structural and action.region == self.name)
+        if not self.name or action.family == "library":
+            return not self.name
+        structural = action.family == "fusion" or action.region == "model"
+        return structural if self.name == "model" else not structural and action.region == self.name
 
 
 @dataclass
@@ -154,10 +161,10 @@ class Search:
             self.reason = "The time given is used up."
         elif self.spent >= self.limits.candidates:
             self.reason = f"The budget of {self.limits.candidates} candidates is used up."
-        elif timing and timing.candidate_ms <= NEAR_FLOOR * timing.floor_ms:
-            self.reason = "The best program is within 5 % of what the hardware needs at least: nothing is left to win."
-        elif timing and timing.reference_ms <= NEAR_FLOOR * timing.floor_ms and not self.limits.keep_going:
-            self.reason = "Not worth it: PyTorch itself is within 5 % of what the hardware needs at least."
+        elif timing and candidate_ms(timing) <= NEAR_FLOOR * self.limits.attainable_ms:
+            self.reason = "The best program is within 5 % of the best that this GPU does: nothing is left to win."
+        elif timing and reference_ms(timing) <= NEAR_FLOOR * self.limits.attainable_ms and not self.limits.keep_going:
+            self.reason = "Not worth it: PyTorch itself is within 5 % of the best that this GPU does."
         return bool(self.reason)
 
     def _select(self, scope: Scope, closed: set[str]) -> str:
@@ -169,7 +176,7 @@ class Search:
     def _near_best(self, key: str) -> bool:
         here, best = self.tree.timing(key), self.tree.timing(self.tree.best)
         assert here and best
-        return not self.policy.guided or here.candidate_ms <= WINDOW * best.candidate_ms
+        return not self.policy.guided or best.speedup <= WINDOW * here.speedup
 
     def _repairable(self, key: str) -> bool:
         """A failed program, not yet repaired, at the end of fewer than REPAIRS repairs and with fewer tried from it."""

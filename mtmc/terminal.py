@@ -45,9 +45,11 @@ class Progress(Listener):
         self._started, self._limited = time.monotonic(), info.minutes > 0
         self._end = self._started + info.minutes * 60
         title = info.profile.get("title", info.gpu)
-        self.console.print(f"[bold]{escape(info.problem)}[/] for {escape(title)}, times {info.timing}, run folder {folder}")
+        self.console.print(
+            f"[bold]{escape(info.problem)}[/] for {escape(title)}, times {info.timing}, run folder {folder}", soft_wrap=True
+        )
         for note in info.notes:
-            self.console.print(f"[yellow]note[/] {escape(note)}")
+            self.console.print(f"[yellow]note[/] {escape(note)}", soft_wrap=True)
         if recorded:
             self.console.print(f"going on after {recorded} recorded steps")
 
@@ -64,7 +66,7 @@ class Progress(Listener):
             sentence = step.action.sentence if step.action else "First program, one plain kernel an operation."
             colour = "green" if step.verdict.correct else "red"
             figure = f"{self._judged:>3}/{self._budget} [{colour}]{escape(result(step.verdict)):<24}[/]"
-            self.console.print(f"{figure} {escape(sentence)}", highlight=False)
+            self.console.print(f"{figure} {escape(sentence)}", highlight=False, soft_wrap=True)
         self._refresh()
 
     def _refresh(self) -> None:

@@ -31,6 +31,16 @@ def faster_than_reference(verdict: Verdict) -> bool:
     return timing.speedup > GAIN if timing.kind == "predicted" else timing.low > 1.0
 
 
+def candidate_ms(timing: Timing) -> float:
+    """The program's time; of a prediction the host's, where launching takes longer than the kernels do."""
+    return max(timing.candidate_ms, timing.host_ms or 0.0) if timing.kind == "predicted" else timing.candidate_ms
+
+
+def reference_ms(timing: Timing) -> float:
+    """The same of the reference."""
+    return max(timing.reference_ms, timing.reference_host_ms or 0.0) if timing.kind == "predicted" else timing.reference_ms
+
+
 class Tree:
     """`graph` has program keys as nodes (attribute `verdict`) and edges with the list `steps`, oldest first."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from fakes import FIRST, FakeEvaluator, FakeMoves
@@ -27,7 +28,7 @@ def world(tmp_path, monkeypatch):
     evaluator = Evaluator()
 
     def assemble(problem, options, doing):
-        return Setup(FIRST, FakeMoves(), evaluator, hardware_profiles.load(options.gpu), False, ("A note.",))
+        return Setup(FIRST, FakeMoves(), evaluator, hardware_profiles.load(options.gpu or "h100"), False, ("A note.",))
 
     monkeypatch.setattr(optimizer, "assemble", assemble)
     monkeypatch.chdir(tmp_path)
@@ -171,3 +172,17 @@ def test_help_is_fast_because_it_loads_no_torch_and_names_the_exit_codes():
     assert done.stdout.endswith("[]\n")
     text = " ".join(done.stdout.split())
     assert "3 no program could be verified" in text and "130 interrupted" in text
+
+
+def test_the_docs_name_every_option_and_exit_code():
+    import typer
+
+    text = (Path(__file__).parents[2] / "docs/cli.md").read_text()
+    command = typer.main.get_command(cli.app).commands["optimize"]
+    options = {
+        name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts) if name[:2] == "--"
+    }
+    assert len(options) > 15
+    assert not {name for name in options if f"`{name}" not in text}
+    for code in (0, 1, cli.BAD_INPUT, cli.UNVERIFIED, cli.INTERRUPTED):
+        assert f"| {code} |" in text

@@ -99,12 +99,13 @@ def test_nothing_slower_is_handed_back(world):
     world.reference_ms = 1.0
     result = run()
     assert (result.source, result.verdict, result.speedup) == (None, None, 1.0)
+    assert len(world.judged) == len(set(world.judged)), "nothing was worth a last judgement"
     assert not (result.run_folder / "optimized.py").exists()
     assert "**No speed-up.**" in (result.run_folder / "report.md").read_text()
 
 
 def test_a_gain_within_the_noise_is_not_handed_back(world):
-    world.kind, world.noise, world.reference_ms = "measured", 0.5, 2.0
+    world.kind, world.noise, world.reference_ms = "measured", 0.5, 3.0
     assert run().verdict is None
 
 
@@ -145,6 +146,8 @@ def test_a_fault_of_the_machine_is_judged_again_on_resume(world, monkeypatch):
     resumed = run(folder="r", resume=True)
     assert value(Run.open(resumed.run_folder).program(resumed.path[-1].child), "", "FUSED") == 1
     assert [s.index for s in resumed.steps] == list(range(len(resumed.steps)))
+    assert all(step.verdict.correct for step in resumed.steps[len(first.steps) :])
+    assert {s.child for s in first.steps if not s.verdict.correct} <= {s.child for s in resumed.steps if s.verdict.correct}
 
 
 def test_bad_options_leave_no_trace(world, tmp_path):

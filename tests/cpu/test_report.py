@@ -17,7 +17,7 @@ INFO = RunInfo(
     "mlp", "abc", "mlp.py", "Model", "h200", "greedy", 7, 40, 3.0, "strict", "measured",
     {"title": "NVIDIA H200"}, {"torch": "2.13.0"}, ("aten.lstm stays a PyTorch call: no template.",),
 )  # fmt: skip
-BETTER = Program(FIRST.source.replace("BLOCK = 16", "BLOCK = 64", 1) + "\nimport einops\n")
+BETTER = Program(FIRST.source.replace("BLOCK = 16", "BLOCK = 64", 1) + "\nimport einops, math\n")
 TILE = Action("tile", "tiling", "gemm", (("BLOCK", 64),), "Use a tile of 64 | in gemm.")
 
 

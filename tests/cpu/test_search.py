@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from fakes import FIRST, STOP, FakeEvaluator, FakeMoves, time_ms, value
@@ -11,9 +12,9 @@ from mtmc import policies
 from mtmc.action import Action
 from mtmc.errors import BadInput
 from mtmc.policies.policy import View
-from mtmc.search import Limits, Search
+from mtmc.search import Limits, Scope, Search
 from mtmc.step import Step
-from mtmc.tree import Tree, better
+from mtmc.tree import Tree, better, candidate_ms, reference_ms
 from mtmc.verdict import Infra, Timing, Verdict
 
 
@@ -36,6 +37,15 @@ def test_greedy_finds_the_best_program_and_stops_by_itself():
 def test_structure_comes_first_then_the_unit_with_the_largest_share():
     _, steps = run()
     assert [s.action.region for s in steps if s.action] == ["model", "gemm", "gemm", "relu", "relu"]
+
+
+def test_giving_a_region_back_waits_for_the_last_stage():
+    give = Action("give", "library", "gemm", (), "Give gemm back.")
+    assert [Scope(name).holds(give) for name in ("model", "gemm", "")] == [False, False, True]
+    fuse = Action("fuse", "fusion", "gemm", (), "Fuse.")
+    assert [Scope(name).holds(fuse) for name in ("model", "gemm", "")] == [True, False, True]
+    tile = Action("tile", "tiling", "gemm", (), "Tile.")
+    assert [Scope(name).holds(tile) for name in ("model", "gemm", "relu", "")] == [False, True, False, True]
 
 
 def test_a_candidate_that_cannot_run_is_predicted_but_never_judged():
@@ -81,15 +91,23 @@ def test_a_replayed_run_judges_only_what_is_new_and_ends_the_same(policy, cut):
 
 
 def test_a_program_at_the_floor_ends_the_search():
-    search, steps = run(evaluator=FakeEvaluator(floor_ms=time_ms(FIRST)))
+    search, steps = run(limits=Limits(attainable_ms=time_ms(FIRST) / 1.04))
     assert len(steps) == 1 and "nothing is left to win" in search.reason
+    assert len(run(limits=Limits(attainable_ms=time_ms(FIRST) / 1.06))[1]) > 1
 
 
 def test_a_reference_at_the_floor_is_not_worth_it_unless_told_to_keep_going():
-    slow_start = {"floor_ms": 2.0, "reference_ms": 2.05}
-    search, steps = run(evaluator=FakeEvaluator(**slow_start))
+    near = FakeEvaluator(reference_ms=2.05)
+    search, steps = run(evaluator=near, limits=Limits(attainable_ms=2.0))
     assert len(steps) == 1 and search.reason.startswith("Not worth it")
-    assert len(run(evaluator=FakeEvaluator(**slow_start), limits=Limits(keep_going=True))[1]) > 1
+    assert len(run(evaluator=near, limits=Limits(attainable_ms=2.0, keep_going=True))[1]) > 1
+
+
+def test_a_launch_bound_prediction_is_not_at_the_floor():
+    timing = FakeEvaluator().judge(FIRST).timing
+    assert candidate_ms(replace(timing, host_ms=99.0)) == 99.0
+    assert candidate_ms(replace(timing, kind="measured", host_ms=99.0)) == timing.candidate_ms
+    assert reference_ms(replace(timing, reference_host_ms=99.0)) == 99.0
 
 
 def test_a_wrong_program_is_repaired_from_where_it_failed():
@@ -137,9 +155,12 @@ def test_a_doubtful_model_gets_a_few_tries_when_times_are_measured():
 def test_random_weighs_families_not_actions():
     tiles = [Action("tile", "tiling", "gemm", (("BLOCK", b),), "") for b in range(9)]
     fusion = Action("fuse", "fusion", "model", (), "")
-    choice = policies.load("random").choose(View(FIRST, Verdict(), (*tiles, fusion, STOP)), random.Random(0))
+    view = View(FIRST, Verdict(), (*tiles, fusion, STOP))
+    choice = policies.load("random").choose(view, random.Random(0))
     assert choice.probabilities[fusion.id] == pytest.approx(0.5)
     assert sum(choice.probabilities.values()) == pytest.approx(1.0)
+    taken = [policies.load("random").choose(view, random.Random(seed)).action for seed in range(200)]
+    assert 80 < taken.count(fusion) < 120
 
 
 def test_an_unknown_policy_lists_the_known_ones():

@@ -1,0 +1,87 @@
+"""The least time that a GPU needs for a model: its bytes moved once, its products through the fastest lawful unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mtmc.graph import Graph, Node, TensorType
+from mtmc.hardware_profiles import Profile
+from mtmc.judge import predict
+from mtmc.problem import Problem, instantiate
+
+PARTIAL = ("embedding", "index", "gather", "slice", "select", "narrow", "split", "chunk", "diagonal", "unfold", "take")
+"""Operators (by prefix) that may read a part of their operand only; at most as much as they give back."""
+
+SPARSE = ("triu", "tril", "diag", "scaled_dot_product", "block_diag", "one_hot", "eye")
+"""Where one of these occurs, products with zeros may be left out, so products are not counted."""
+
+SPLIT_PRODUCTS = 3  # 16-bit products that stand for one exact fp32 product (Ootomo & Yokota 2022)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Milliseconds. No correct program beats `hard_ms` (data-sheet peaks); good kernels come down to `attainable_ms`."""
+
+    hard_ms: float = 0.0
+    attainable_ms: float = 0.0
+
+
+def floor(problem: Problem, graph: Graph, profile: Profile, precision: str) -> Floor:
+    """Both floors of a captured model. Anything doubtful counts as free, so they are lower bounds."""
+    read = sum(_read_bytes(graph, node) for node in graph.nodes if node.op in ("input", "state"))
+    written = sum(_bytes(graph[name].type) for name in graph.results)
+    operations = _operations(problem, graph, precision)
+    hard, attainable = (predict.floor_ms(read, written, operations, p) for p in (profile, _in_practice(profile)))
+    return Floor(hard, attainable)
+
+
+def _in_practice(profile: Profile) -> Profile:
+    """The profile with the rates that well-written kernels reach in the place of the peaks."""
+    tensor = profile.fp16_tensor_dense_tflops
+    return replace(
+        profile,
+        memory_bandwidth_gb_s=profile.memory_bandwidth_gb_s * profile.efficiency.dram_fraction,
+        fp16_tensor_dense_tflops=tensor and tensor * profile.efficiency.dot_16bit_fraction,
+    )
+
+
+def _read_bytes(graph: Graph, node: Node) -> float:
+    """What must be read of an input or a parameter: nothing when unused, a part when all users read parts."""
+    users = graph.users(node.name)
+    if node.name in graph.results or any(not _named(user, PARTIAL) for user in users):
+        return _bytes(node.type)
+    width = _bytes(node.type) / max(node.type.numel, 1) if node.type else 0.0
+    return min(_bytes(node.type), sum(user.type.numel * width for user in users if user.type))
+
+
+def _operations(problem: Problem, graph: Graph, precision: str) -> dict[str, float]:
+    """FLOPs by unit. fp32 products may run as three 16-bit ones; convolutions run in TF32 anyway, so as one."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from mtmc.meta import recurrent_shapes
+
+    if any(_named(node, SPARSE) for node in graph.nodes):
+        return {}
+    instance = instantiate(problem, "meta")
+    with torch.no_grad(), recurrent_shapes(), FlopCounterMode(display=False) as counter:
+        instance.model(*instance.inputs)
+    dtypes = {node.type.dtype for node in graph.nodes if node.type}
+    if dtypes & {"float64", "complex64", "complex128"}:
+        return {}
+    exact = precision == "strict" and not dtypes & {"float16", "bfloat16"}
+    counts = counter.get_flop_counts().get("Global", {})
+    return {"fp16": sum(flops * (SPLIT_PRODUCTS if exact and "conv" not in str(op) else 1) for op, flops in counts.items())}
+
+
+def _named(node: Node, prefixes: tuple[str, ...]) -> bool:
+    return node.op.removeprefix("aten.").lstrip("_").startswith(prefixes)
+
+
+def _bytes(kind: TensorType | None) -> float:
+    import torch
+
+    if kind is None:
+        return 0.0
+    dtype: torch.dtype = getattr(torch, kind.dtype)
+    return float(kind.numel * dtype.itemsize)
