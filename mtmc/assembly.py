@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from mtmc import actions
 from mtmc.action import Action, Edit
@@ -18,7 +18,7 @@ from mtmc.graph import Graph
 from mtmc.hardware_profiles import Profile, detect, load
 from mtmc.judge.cache import Cache
 from mtmc.judge.executor import Limits, LocalProcesses
-from mtmc.judge.judge import Judge
+from mtmc.judge.judge import Judge, Variant
 from mtmc.lower import Lowering, lower
 from mtmc.problem import Problem
 from mtmc.program import Program
@@ -86,12 +86,14 @@ def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -
     small = find(problem, graph=captured.graph) if captured.graph else ShrinkResult(())
     least = floor(problem, captured.graph, local or profile, options.precision) if captured.graph else Floor()
     doing("writing the first program")
-    lowering = lower(problem, captured, small.graphs)
+    aligned = (small.aligned[1],) if small.aligned else ()
+    lowering = lower(problem, captured, (*small.graphs, *aligned))
     judge = Judge(
         executor=LocalProcesses(cache_folder() / "compiled", _limits()),
         problem=problem,
         profile=profile,
-        variants=_variants(small, lowering),
+        variants=_variants(small.variants, lowering),
+        aligned=_aligned(small, lowering),
         measure=local is not None,
         precision=options.precision,
         cache=Cache(cache_folder() / "verdicts.sqlite", options.cache_days) if options.cache_days else None,
@@ -125,10 +127,15 @@ class Rules:
         return actions.Context(program, self.graph, self.profile, self.precision)
 
 
-def _variants(small: ShrinkResult, lowering: Lowering) -> tuple[tuple[Problem, dict[str, Any]], ...]:
+def _variants(smaller: tuple[Problem, ...], lowering: Lowering) -> tuple[Variant, ...]:
     """The smaller problems on which the programs can run, each with its SIZES."""
-    pairs = zip(small.variants, lowering.sizes, strict=True)
-    return tuple((variant, sizes) for variant, sizes in pairs if sizes is not None)
+    return tuple((variant, sizes) for variant, sizes in zip(smaller, lowering.sizes, strict=False) if sizes is not None)
+
+
+def _aligned(small: ShrinkResult, lowering: Lowering) -> Variant | None:
+    """The variant of round sizes, lowered last."""
+    sizes = lowering.sizes[-1] if small.aligned else None
+    return (small.aligned[0], sizes) if small.aligned and sizes is not None else None
 
 
 def cache_folder() -> Path:

@@ -24,6 +24,7 @@ SMALLEST_KEPT = 8  # and up to here always
 RUNGS = (65, 33, 17, 9, 5, 3, 2)
 COMFORT = 17  # lowered further only to come under the limits
 BATCH = 3
+ALIGNED = 16
 FACTORS = (2, 4, 8, 16, 32, 64)
 # First rung, and the share of the limits to aim at: one variant below a typical block, one above it.
 SCALES = ((33, 0.02), (65, 0.2))
@@ -31,11 +32,15 @@ SCALES = ((33, 0.02), (65, 0.2))
 
 @dataclass(frozen=True)
 class ShrinkResult:
-    """Smaller variants, smallest first, with their graphs (empty for a model without one); `reason` says why none."""
+    """Smaller variants, smallest first, with their graphs (empty for a model without one); `reason` says why none.
+
+    `aligned` is one more variant whose sizes are multiples of 16, for programs that refuse other sizes (tensor descriptors).
+    """
 
     variants: tuple[Problem, ...]
     graphs: tuple[Graph, ...] = ()
     reason: str = ""
+    aligned: tuple[Problem, Graph] | None = None
 
 
 def shrink(problem: Problem, limit_flops: float = 1e9, limit_elements: float = 4e6) -> tuple[Problem, ...]:
@@ -58,7 +63,8 @@ def find(
     outcomes = [search.variant(base, share, full) for base, share in SCALES]
     found = {outcome[0]: outcome[1] for outcome in outcomes if not isinstance(outcome, str)}
     reason = next((outcome for outcome in outcomes if isinstance(outcome, str)), "")
-    return ShrinkResult(tuple(found), tuple(small for small in found.values() if small), "" if found else reason)
+    graphs = tuple(small for small in found.values() if small)
+    return ShrinkResult(tuple(found), graphs, "" if found else reason, search.aligned(full) if found and full else None)
 
 
 def compatible(full: Graph, small: Graph) -> bool:
@@ -207,6 +213,20 @@ class _Search:
                 return problem, small
             reason = "at smaller sizes the model runs other operations"
         return reason
+
+    def aligned(self, graph: Graph) -> tuple[Problem, Graph] | None:
+        """Problem and graph with distinct multiples of 16, None where the model does not take them within the limits."""
+        for by_value in (False, True):
+            groups = [g for g in self._groups(by_value) if g[0].value > 2 * ALIGNED]
+            sizes = {group: ALIGNED * (3 + place) for place, group in enumerate(groups)}
+            sizes |= {group: BATCH for group in groups if _is_batch(group) and len(groups) > 2}
+            sizes = {group: size for group, size in sizes.items() if size < group[0].value}
+            if self._takes(sizes) and self._excess(sizes, 1.0) <= 1.0:
+                problem = self._resized(sizes)
+                small = capture(problem).graph
+                if small is not None and compatible(graph, small):
+                    return problem, small
+        return None
 
     def _groups(self, by_value: bool) -> list[Group]:
         """Slots that change together, ascending: each alone, or all of one value."""

@@ -97,7 +97,10 @@ class CompileError(Verdict):
 
 @dataclass(frozen=True)
 class RuntimeFault(Verdict):
-    """The candidate raised, crashed or left its worker; `cause` is `raised`, `out_of_bounds`, `race`, `assert` or `died`."""
+    """The candidate raised, crashed or left its worker.
+
+    `cause` is `raised`, `out_of_bounds`, `race`, `assert` (on the device), `refused` (a check before a launch) or `died`.
+    """
 
     status: ClassVar[str] = "runtime_fault"
     message: str

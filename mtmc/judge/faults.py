@@ -16,7 +16,7 @@ CAUSES = {
     "SystemExit": "died",
     "KeyboardInterrupt": "died",
     "DeviceAssert": "assert",
-    "AssertionError": "assert",
+    "AssertionError": "refused",
 }
 # What CUDA says → cause. These errors leave the process without a usable GPU.
 CUDA_CAUSES = {

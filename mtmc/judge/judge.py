@@ -32,7 +32,7 @@ from mtmc.judge.jobs import (
 )
 from mtmc.problem import Problem
 from mtmc.program import Program
-from mtmc.verdict import Accuracy, Rejected, Timing, Verdict, Verified
+from mtmc.verdict import Accuracy, Rejected, RuntimeFault, Timing, Verdict, Verified
 
 T = TypeVar("T")
 Variant = tuple[Problem, Sizes]
@@ -60,7 +60,7 @@ class Judge:
     """Judges programs for one problem on one GPU profile.
 
     `variants` are smaller sizes of the problem, each with the programs' SIZES there, smallest first: the first is tried with
-    every usable input distribution, the others with the file's own. `measure` says whether the local GPU verifies and times.
+    every usable input distribution, the others with the file's own. `aligned` is a variant whose sizes are multiples of 16. `measure` says whether the local GPU verifies and times.
     `floor_ms` is what no program can beat; `modes` are the torch.compile modes of the last judgement's baseline.
     """
 
@@ -68,6 +68,7 @@ class Judge:
     problem: Problem
     profile: Profile
     variants: tuple[Variant, ...] = ()
+    aligned: Variant | None = None
     measure: bool = False
     precision: str = "strict"
     cache: Cache | None = None
@@ -140,9 +141,27 @@ class Judge:
         return CompileJob(problem=self.problem, source=program.source, profile=self.profile, seconds=self.deadlines.compile)
 
     def _verify(self, program: Program, seed: int, final: bool) -> Accuracy | Verdict:
-        """All variants (and the full size on a GPU); the first failure decides."""
+        """All variants (and the full size on a GPU); the first failure decides.
+
+        Where the program's own checks refuse the odd sizes, the aligned variant takes their place, and the report says so.
+        """
+        targets: list[Variant] = [*self.variants, (self.problem, None)] if self.measure else list(self.variants)
+        if not targets:
+            return Accuracy(0.0, 0.0, (), (NO_VARIANT,))
+        outcomes = self._verified(program, targets, seed, final)
+        refusals = [o for o in outcomes if isinstance(o, RuntimeFault) and o.cause == "refused"]
+        if refusals and self.aligned:
+            outcomes = [o for o in outcomes if o not in refusals] + self._verified(program, [self.aligned], seed, final)
+        failures = [outcome for outcome in outcomes if not isinstance(outcome, Accuracy)]
+        if failures:
+            return _verdict(failures[0])
+        notes = tuple(dict.fromkeys(f"other sizes: refused by the program itself ({r.message})" for r in refusals))
+        merged = _merged([o for o in outcomes if isinstance(o, Accuracy)])
+        return replace(merged, skipped=(*merged.skipped, *notes))
+
+    def _verified(self, program: Program, targets: Sequence[Variant], seed: int, final: bool) -> list[Any]:
+        """Outcome of each target; the first small one and the full size get every usable distribution."""
         kind = GpuVerifyJob if self.measure else InterpretJob
-        targets = [*self.variants, (self.problem, None)] if self.measure else list(self.variants)
         jobs = [
             kind(
                 problem=problem,
@@ -157,11 +176,7 @@ class Judge:
             )
             for number, (problem, sizes) in enumerate(targets)
         ]
-        if not jobs:
-            return Accuracy(0.0, 0.0, (), (NO_VARIANT,))
-        outcomes = [future.result() for future in [self.executor.submit(job) for job in jobs]]
-        failures = [outcome for outcome in outcomes if not isinstance(outcome, Accuracy)]
-        return _verdict(failures[0]) if failures else _merged(outcomes)
+        return [future.result() for future in [self.executor.submit(job) for job in jobs]]
 
     def _time(self, program: Program, compiled: Compiled, seed: int, final: bool) -> Timing | Verdict:
         """Measured time; on quiet cores when the launch cost decides, found out beforehand or afterwards."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Call = Callable[[], object]
 RESAMPLES = 2000
+HEAD_START = 512 << 20  # bytes flushed at least: keeps the GPU busy while the host prepares the call
 STABLE = 0.05  # warm-up ends when two calls in a row differ by less
 WARM_CALLS = (3, 25)  # least and most warm-up calls of each contestant
 PRECISE = 0.005  # half width of the interval, relative, at which more rounds are not worth their time
@@ -51,7 +52,7 @@ class CudaClock:
 
         self.cuda: Any = torch.cuda
         size = 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        self.flushed = torch.empty(size, dtype=torch.int8, device="cuda")
+        self.flushed = torch.empty(max(size, HEAD_START), dtype=torch.int8, device="cuda")
 
     def device_ms(self, call: Call) -> float:
         start, end = (self.cuda.Event(enable_timing=True) for _ in range(2))

@@ -83,7 +83,7 @@ def _renamed(text: str, names: dict[str, str]) -> str:
 
 def _statement(node: Node, graph: Graph, units: _Units) -> list[str]:
     if node.op == "state":
-        return [f"{node.name} = self.{node.target}"]
+        return [f"{node.name} = {_attribute(node.target)}"]
     if node.op in ("view", "item"):
         return [f"{node.name} = {node.kwargs['call']}"]
     if node.op == "constant":
@@ -99,6 +99,11 @@ def _statement(node: Node, graph: Graph, units: _Units) -> list[str]:
     args += [repr(v) for v in node.kwargs.get("extra", ())]
     results = ", ".join(node.kwargs.get("results", (node.name,)))
     return [f"{results} = {units.launchers[node.name]}({', '.join(args)})"]
+
+
+def _attribute(path: str) -> str:
+    """`self.layers[0].weight` for `layers.0.weight`: numbered parts are items of a Sequential or ModuleList."""
+    return "self" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path.split("."))
 
 
 def _device(graph: Graph) -> str:
@@ -153,7 +158,7 @@ def _kernels_method(graph: Graph, units: _Units) -> list[str]:
     lines.append('        """The fast path: one call a statement, no checks."""')
     for node in graph.nodes:
         lines += [f"        {s}" for s in _statement(node, graph, units)]
-    lines += [f"        self.{path}.copy_({name})" for path, name in graph.mutations.items()]
+    lines += [f"        {_attribute(path)}.copy_({name})" for path, name in graph.mutations.items()]
     return [*lines, f"        return {_result(graph.output)}"]
 
 

@@ -82,7 +82,7 @@ def test_timing_of_one_pass_instead_of_two(executor: LocalProcesses) -> None:
     assert isinstance(found, Timing), found
     assert 1.3 < found.low <= found.speedup <= found.high < 3
     assert found.kernels_ms.keys() == {"relu"}
-    assert found.kernels_ms["relu"] == pytest.approx(found.candidate_ms, rel=0.2)
+    assert 0.5 * found.candidate_ms < found.kernels_ms["relu"] < 1.2 * found.candidate_ms
     assert found.peak_bytes == 8192 * 8192 * 4 and found.compiled_ms is not None
     assert found.host_ms > 0 and found.reference_host_ms > 0 and found.first_call_s > 0
 
