@@ -8,10 +8,11 @@ from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.fusion import FuseEpilogue, FusePrologue, FuseSecondPass
 from mtmc.actions.memory import Eviction, LoopOrder
-from mtmc.actions.passes import MergePasses, SingleBlock, SplitReduction
+from mtmc.actions.passes import MergePasses, SingleBlock
 from mtmc.actions.pipeline import LoopStages, Stages, Unroll
 from mtmc.actions.product import Library, SplitFp16, Swizzle, TensorDescriptors
 from mtmc.actions.repair import RepairMask, RepairResources, repairs
+from mtmc.actions.split import SplitK, SplitReduction
 from mtmc.actions.tile import DotPrecision, TileSize, Warps
 from mtmc.errors import Illegal
 from mtmc.program import Program
@@ -28,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     SplitFp16(),
     DotPrecision(),
     SplitReduction(),
+    SplitK(),
     SingleBlock(),
     TensorDescriptors(),
     TileSize(),

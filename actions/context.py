@@ -57,8 +57,10 @@ class Rule(Protocol):
 
 
 def units(context: Context) -> Iterator[Unit]:
-    """Every unit that is one kernel with one launch (shared units such as `cat` are not)."""
+    """Every unit lowered from the graph, as one kernel with one launch; units of the library are left as they are."""
     for name in context.program.units:
+        if context.host(name) is None:
+            continue
         try:
             unit = Unit.of(context.program, name)
             unit.option("num_warps")

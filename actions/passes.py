@@ -9,7 +9,6 @@ import libcst as cst
 
 from mtmc.action import Action, Family
 from mtmc.actions.context import Context, units
-from mtmc.actions.library import with_library
 from mtmc.actions.unit import Line, Unit, code, loops, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
@@ -153,75 +152,3 @@ def _row_length(context: Context, operand: str, frame: tuple[tuple[str, int, int
     for size in type_.shape[frame[-1][1] : frame[-1][2]] if type_ else ():
         length *= size
     return length
-
-
-class SplitReduction:
-    """A reduction with few results is split over programs; a second small kernel adds the parts."""
-
-    kind = "split_reduction"
-    family: Family = "tiling"
-
-    def propose(self, context: Context) -> Iterator[Action]:
-        for unit in units(context):
-            host = context.host(unit.name)
-            if (
-                host
-                and host.kwargs["template"] == "reduction.row"
-                and host.type
-                and host.type.numel < 8 * context.profile.sm_count
-            ):
-                row = _row_length(context, host.inputs[0], host.kwargs["frame_in"])
-                for parts in (64, 256, 1024):
-                    if row >= parts * 4096:
-                        sentence = f"Split each reduction of {unit.name} over {parts} programs and add the parts after."
-                        yield Action(self.kind, self.family, unit.name, (("parts", parts),), sentence)
-
-    def apply(self, context: Context, action: Action) -> Program:
-        unit, parts = Unit.of(context.program, action.region), int(action["parts"])
-        host = context.host(action.region)
-        check(host is not None and host.kwargs["template"] == "reduction.row", "not a reduction of rows")
-        assert host is not None
-        check(
-            bool(re.search(rf"^{host.name} = {host.kwargs['finish']}\(acc\)$", "\n".join(unit.lines), re.M)),
-            "something is fused behind",
-        )
-        check(any(line == f"tl.store(out_ptr + out_index, {host.name})" for line in unit.lines), "something is fused behind")
-        check("SPLIT" not in unit.constants, "it is split already")
-        kernel = unit.kernel.with_changes(
-            params=unit.kernel.params.with_changes(
-                params=[
-                    *unit.kernel.params.params,
-                    cst.Param(cst.Name("SPLIT"), cst.Annotation(cst.parse_expression("tl.constexpr"))),
-                ]
-            )
-        )
-        bounds = [
-            statement("first = tl.program_id(1) * tl.cdiv(cols, SPLIT)"),
-            statement("last = tl.minimum(cols, first + tl.cdiv(cols, SPLIT))"),
-        ]
-        unit = Unit(unit.name, kernel, unit.launcher).with_body([*bounds, *(_split_line(line) for line in unit.body)])
-        combine = f"combine_{host.kwargs['combine'].removeprefix('op_')}"
-        unit = unit.edit_launcher(lambda line: _split_launch(line, parts, combine, unit.name))
-        args = [*unit.launch.args[:-2], cst.Arg(cst.Name("SPLIT"), keyword=cst.Name("SPLIT")), *unit.launch.args[-2:]]
-        args = [a.with_changes(value=cst.Name("partial")) if code(a.value) == "out" else a for a in args]
-        return with_library(unit.with_launch(args).into(context.program), f"launch_{combine}", before=f"launch_{unit.name}")
-
-
-def _split_line(line: Line) -> Line:
-    if isinstance(line, cst.For):
-        mask = statement("mask = col < last")
-        inner = [mask if target(s) == "mask" else s for s in line.body.body if isinstance(s, cst.BaseStatement)]
-        return _in_loop(line, inner).with_changes(iter=cst.parse_expression("range(first, last, BLOCK)"))
-    if target(line) == "out_index":
-        return statement("out_index = row * SPLIT + tl.program_id(1)")
-    return line
-
-
-def _split_launch(line: cst.SimpleStatementLine, parts: int, combine: str, name: str) -> Sequence[Line] | None:
-    text = code(line)
-    if text.startswith("grid = "):
-        partial = "partial = torch.empty((out.numel(), SPLIT), dtype=torch.float32, device=out.device)"
-        return [statement(f"SPLIT = {parts}"), statement(partial), statement("grid = (out.numel(), SPLIT)")]
-    if text == "return out":
-        return [statement(f"return launch_{combine}(partial, out)")]
-    return None

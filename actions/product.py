@@ -12,6 +12,7 @@ from mtmc.actions.context import Context, units
 from mtmc.actions.forward import Call
 from mtmc.actions.fusion import without_dead
 from mtmc.actions.library import with_library
+from mtmc.actions.split import keyword
 from mtmc.actions.unit import Line, Unit, code, is_load, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
@@ -208,11 +209,8 @@ class Swizzle:
             )
         )
         unit = Unit(unit.name, kernel, unit.launcher).edit_lines(change)
-        args = [
-            *unit.launch.args[:-2],
-            cst.Arg(cst.Integer(str(action["group"])), keyword=cst.Name("GROUP")),
-            *unit.launch.args[-2:],
-        ]
+        named = [a for a in unit.launch.args if a.keyword and a.keyword.value in ("num_warps", "num_stages")]
+        args = [*(a for a in unit.launch.args if a not in named), keyword("GROUP", str(action["group"])), *named]
         return with_library(unit.with_launch(args).into(context.program), "op_grouped", before=f"launch_{unit.name}")
 
 

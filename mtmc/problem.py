@@ -247,9 +247,9 @@ def _move_module(model: torch.nn.Module, device: torch.device) -> None:
 
 @contextmanager
 def user_code(what: str) -> Iterator[None]:
-    """The boundary around code that the user wrote: whatever it raises becomes `BadInput("what raised …")`; warnings are hidden.
+    """The boundary around code that the user wrote: whatever it raises becomes `BadInput("what raised …")`.
 
-    Running out of memory is the machine's fault: InfraError.
+    Running out of memory is the machine's fault: InfraError. Warnings are hidden.
     """
     import torch
 

@@ -82,3 +82,9 @@ def run(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
     result = call(model, inputs)
     synchronize()
     return result
+
+
+def holds(module: ModuleType, model: torch.nn.Module, inputs: tuple[Any, ...]) -> bool:
+    """Whether the program's guard lets these inputs through to the kernels."""
+    model.train(model.training)  # a program notes its attributes when it is built or its mode changes
+    return bool(module.supports(model, *inputs)) if hasattr(module, "supports") else True

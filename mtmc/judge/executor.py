@@ -11,6 +11,7 @@ covered: candidates run with the user's rights; files outside the folder and the
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import pickle
 import queue
@@ -87,6 +88,18 @@ class _Turns:
                 self._changed.notify_all()
 
 
+@contextmanager
+def _machine_turn(lock: Path | None) -> Iterator[None]:
+    """The GPU to oneself among all runs that share a cache folder, so that no run disturbs another's times."""
+    if lock is None:
+        yield
+        return
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 class LocalProcesses:
     """Workers on this machine, started when first needed. Use as a context manager, or call `close`.
 
@@ -128,7 +141,8 @@ class LocalProcesses:
         folder.mkdir()
         command = [sys.executable, "-m", "mtmc.judge.worker", kind]
         process = _Process(command, _environment(kind, folder, self._cache), folder, self._limits, kind)
-        return _Lane(process, self._queues[kind], self._turns, name)
+        lock = self._cache / "gpu.lock" if kind == "gpu" else None
+        return _Lane(process, self._queues[kind], self._turns, name, lock)
 
     def close(self) -> None:
         """Kill every worker; jobs that have not ended end as Infra. May be called twice."""
@@ -152,8 +166,8 @@ class LocalProcesses:
 class _Lane:
     """One worker process and the thread that feeds it."""
 
-    def __init__(self, process: _Process, jobs: queue.Queue[Any], turns: _Turns, name: str) -> None:
-        self.process, self.jobs, self.turns = process, jobs, turns
+    def __init__(self, process: _Process, jobs: queue.Queue[Any], turns: _Turns, name: str, lock: Path | None) -> None:
+        self.process, self.jobs, self.turns, self.lock = process, jobs, turns, lock
         self.thread = threading.Thread(target=self._feed, name=f"mtmc {name}", daemon=True)
         self.thread.start()
 
@@ -162,7 +176,7 @@ class _Lane:
             job, data, future = entry
             if not future.set_running_or_notify_cancel():
                 continue
-            with self.turns.turn(job.alone):
+            with self.turns.turn(job.alone), _machine_turn(self.lock):
                 future.set_result(self.process.run(job, data))
         self.process.end()
 

@@ -169,7 +169,7 @@ class InterpretJob(VerifyJob):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuVerifyJob(VerifyJob):
-    """On the GPU, at full size or on a variant, with device assertions compiled in."""
+    """On the GPU, at full size or on a variant; in a fresh process (the last judgement) with device assertions."""
 
     kind = "gpu"
     device = "cuda"
@@ -178,7 +178,7 @@ class GpuVerifyJob(VerifyJob):
         from triton import knobs
 
         with knobs.runtime.scope():
-            knobs.runtime.debug = True
+            knobs.runtime.debug = self.fresh
             return super().run()
 
 
@@ -220,7 +220,8 @@ class ReferenceJob(Job):
 class GpuTimeJob(Job):
     """Time the candidate against eager (and torch.compile for each of `modes`), interleaved in this process.
 
-    A time below `floor_ms` is Rejected. After timing, candidate and reference are compared once more on the then current
+    `whole` times `forward` with its guard, as a user calls it; it must not fall back. A time below `floor_ms` is Rejected.
+    After timing, candidate and reference are compared once more on the then current
     contents of the inputs; `tolerance` is the relative norm error allowed there.
     """
 
@@ -235,6 +236,7 @@ class GpuTimeJob(Job):
     seed: int = 0
     tolerance: float = 1e-2
     units: bool = True
+    whole: bool = False
 
     def run(self) -> Timing | Rejected | Wrong:
         from mtmc.judge import candidate
@@ -256,9 +258,12 @@ class GpuTimeJob(Job):
         with torch.no_grad():
             candidate.run(model, instance.inputs)
             first = time.monotonic() - began
+            if self.whole and not candidate.holds(module, model, instance.inputs):
+                return Wrong("the program's own guard refuses the inputs that it was made for", "fallback")
+            fast: Any = model if self.whole else model.kernels
             calls: dict[str, Call] = {
                 "reference": lambda: instance.model(*instance.inputs),
-                "candidate": lambda: candidate.call(model, instance.inputs),
+                "candidate": lambda: fast(*instance.inputs),
             }
             with peak_above(torch.device("cuda")) as peak:
                 calls["candidate"]()

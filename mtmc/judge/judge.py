@@ -41,6 +41,7 @@ Check = Callable[[Problem, Program], Rejected | None]
 # Hack checks, in order, made on the text before anything runs. Each returns its Rejected, or None.
 CHECKS: tuple[Check, ...] = ()
 
+SEARCH_SECONDS, FINAL_SECONDS = 0.5, 2.0  # of interleaved timing
 FINAL_SEED = 1_000  # the last judgement draws weights and inputs that no earlier one has seen
 NO_VARIANT = "no small variant of the problem: values were not checked without a GPU"
 
@@ -60,7 +61,8 @@ class Judge:
     """Judges programs for one problem on one GPU profile.
 
     `variants` are smaller sizes of the problem, each with the programs' SIZES there, smallest first: the first is tried with
-    every usable input distribution, the others with the file's own. `aligned` is a variant whose sizes are multiples of 16. `measure` says whether the local GPU verifies and times.
+    every usable input distribution, the others with the file's own; `aligned` is one more, of multiples of 16. `measure` says
+    whether the local GPU verifies and times: then the search verifies at full size, the last judgement at all sizes.
     `floor_ms` is what no program can beat; `modes` are the torch.compile modes of the last judgement's baseline.
     """
 
@@ -145,7 +147,8 @@ class Judge:
 
         Where the program's own checks refuse the odd sizes, the aligned variant takes their place, and the report says so.
         """
-        targets: list[Variant] = [*self.variants, (self.problem, None)] if self.measure else list(self.variants)
+        targets: list[Variant] = [*self.variants] if final or not self.measure else []
+        targets += [(self.problem, None)] * self.measure
         if not targets:
             return Accuracy(0.0, 0.0, (), (NO_VARIANT,))
         outcomes = self._verified(program, targets, seed, final)
@@ -188,6 +191,8 @@ class Judge:
             seed=seed,
             seconds=self.deadlines.reference if final else self.deadlines.time,
             fresh=final,
+            budget_s=FINAL_SECONDS if final else SEARCH_SECONDS,
+            whole=final,
             alone=final or compiled.prediction.device_ms < HOST_BOUND_MS,
         )
         outcome = self.executor.submit(job).result()

@@ -36,7 +36,7 @@ def lower(
     """The plain program of a captured model.
 
     `variants` are graphs of the same model at other sizes, which the program text must also fit; numbers that differ between
-    them go to SIZES. `keep` names nodes that stay PyTorch calls.
+    them go to SIZES.
     """
     reference = reference_of(problem)
     if captured.graph is None:
@@ -44,18 +44,18 @@ def lower(
             Program(fallback_text(problem.name, reference, captured.reason)), None, reasons={"model": captured.reason}
         )
     varying = varying_arguments(captured.graph, variants)
-    full = normalize(captured.graph, varying, keep)
+    full = normalize(captured.graph, varying)
     text = program_text(problem.name, full, reference)
-    sizes = tuple(_sizes_at(problem, v, varying, keep, (reference, full, text)) for v in variants)
+    sizes = tuple(_sizes_at(problem, v, varying, (reference, full, text)) for v in variants)
     return Lowering(Program(text), full.graph, sizes, full.reasons)
 
 
 def _sizes_at(
-    problem: Problem, variant: Graph, varying: frozenset[str], keep: frozenset[str], full: tuple[Reference, Normalized, str]
+    problem: Problem, variant: Graph, varying: frozenset[str], full: tuple[Reference, Normalized, str]
 ) -> dict[str, Any] | None:
     """SIZES at a variant, if the program text is the same there but for sizes."""
     reference, normalized, text = full
-    small = normalize(variant, varying, keep)
+    small = normalize(variant, varying, normalized.choices)
     same = _sizeless(program_text(problem.name, small, reference)) == _sizeless(text)
     return small.sizes if same and small.sizes.keys() == normalized.sizes.keys() else None
 

@@ -49,14 +49,19 @@ class NotMine(Exception):
 class Builder:
     """Nodes made so far, by name; `aliases` maps ATen names to the node that holds their value.
 
-    `varying` holds the `node.argument` keys whose numbers differ between the sizes of a problem; `sizes` collects their
-    values.
+    `choices` holds what was decided by size at the full size, so that other sizes get the same kernels. `varying` holds the
+    `node.argument` keys whose numbers differ between the sizes of a problem; `sizes` collects their values.
     """
 
     varying: frozenset[str] = frozenset()
     nodes: dict[str, Node] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, bool] = field(default_factory=dict)
+
+    def choose(self, name: str, value: bool) -> bool:
+        """A decision by size: taken once, at the full size."""
+        return self.choices.setdefault(name, value)
 
     def type(self, name: str) -> TensorType:
         found = self.nodes[name].type
@@ -119,6 +124,8 @@ class Builder:
 
     def pointwise(self, name: str, body: str, type: TensorType) -> str:
         """Elementwise `body` over node names; numbers are literals. Result broadcast to `type.shape`."""
+        if compute_type(type.dtype) != "float32":
+            body = body.replace("tl.sqrt_rn(", "tl.sqrt(")  # the former is for float32 only; double is exact anyway
         operands = [n for n in dict.fromkeys(names_in(body)) if n in self.nodes]
         shapes = [self.type(o).shape for o in operands if self.nodes[o].op != "scalar"]
         rank = len(type.shape)

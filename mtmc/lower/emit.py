@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from mtmc.graph import Graph, Node, Ref, TorchConst
@@ -135,7 +136,7 @@ def _plain(value: Any, graph: Graph) -> str:
         return _device(graph) if value.text == "device" else value.text
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(_plain(v, graph) for v in value)}]"
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and not isfinite(value):
         return f'float("{value}")'
     return repr(value)
 
@@ -217,7 +218,7 @@ def _dict_text(values: dict[str, Any]) -> str:
 
 
 def _plain_value(value: Any) -> str:
-    return f'float("{value}")' if isinstance(value, float) and value in (float("inf"), float("-inf")) else repr(value)
+    return f'float("{value}")' if isinstance(value, float) and not isfinite(value) else repr(value)
 
 
 MODEL_NEW = '''class ModelNew({entry}):

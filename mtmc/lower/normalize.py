@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from mtmc.lower import rules_loss as loss
 from mtmc.lower import rules_pointwise as pointwise
 from mtmc.lower import rules_reduction as reduction
 from mtmc.lower import rules_view as view
-from mtmc.lower.builder import FLOATS, Builder, NotMine
+from mtmc.lower.builder import FLOATS, Builder, NotMine, contiguous
 
 Rule = Callable[[Builder, Node, TensorType], str]
 
@@ -40,63 +41,62 @@ RULES: dict[str, Rule] = {
     "triplet_margin_loss": loss.triplet_margin,
     "cosine_similarity": loss.cosine_similarity,
     "cat": view.cat,
+    "stack": view.stack,
     **dict.fromkeys(("embedding", "index_select", "index"), view.lookup),
     "gather": view.gather,
 }
+COPIES = ("clone", "_to_copy", "lift_fresh_copy")  # not done unless a result would be an input's memory
 # Operators with several results: (rule of one result by index).
 PARTS: dict[str, Callable[[Builder, Node, int, TensorType], str]] = {
     "max": reduction.extremum_with_index,
     "min": reduction.extremum_with_index,
+    "_native_batch_norm_legit": reduction.batch_norm,
     "_native_batch_norm_legit_functional": reduction.batch_norm,
+    "_native_batch_norm_legit_no_training": reduction.batch_norm,
+    "split": view.split,
+    "split_with_sizes": view.split,
+    "unbind": view.unbind,
     "broadcast_tensors": view.broadcast,
 }
 
 
 @dataclass(frozen=True)
 class Normalized:
-    """The primitive graph, the values of SIZES at this size, and why nodes stayed PyTorch calls (by node name)."""
+    """The primitive graph, SIZES at this size, why nodes stayed PyTorch calls (by node name), and choices by size."""
 
     graph: Graph
     sizes: dict[str, Any]
     reasons: dict[str, str]
+    choices: dict[str, bool]
 
 
-def normalize(graph: Graph, varying: frozenset[str] = frozenset(), keep: frozenset[str] = frozenset()) -> Normalized:
-    """Rewrites every node; those named in `keep` stay PyTorch calls on purpose."""
-    b = Builder(varying)
+def normalize(graph: Graph, varying: frozenset[str] = frozenset(), choices: dict[str, bool] | None = None) -> Normalized:
+    """Rewrites every node; `choices` are those made at the full size, to be made again."""
+    b = Builder(varying, choices=dict(choices or {}))
     reasons: dict[str, str] = {}
     for node in graph.nodes:
-        resolved = _resolved(node, b.aliases)
-        name = resolved.name.replace("_native_batch_norm_legit_functional", "batch_norm")
-        resolved = replace(resolved, name=name)
-        if node.op in ("input", "state"):
-            name = b.add(
-                Node(
-                    b.fresh(node.target if node.op == "input" else node.name),
-                    node.op,
-                    node.args,
-                    type=node.type,
-                    target=node.target,
-                )
-            )
-            b.aliases[node.name] = name
-            continue
-        before = dict(b.nodes), dict(b.sizes)
-        if node.op == "constant":
-            made = Node(b.fresh(node.name), "constant", node.args, type=node.type)
-            b.aliases[node.name] = b.add(made)
-            continue
-        try:
-            if node.name in keep:
-                raise NotMine("given back to PyTorch")
-            result = _apply(b, resolved, graph)
-        except NotMine as reason:
-            b.nodes, b.sizes = before
-            result = _call(b, resolved)
-            if node.type is not None or node.op != "getitem":
-                reasons[node.name] = str(reason)
-        b.aliases[node.name] = result
-    return Normalized(_finished(graph, b), b.sizes, {k: v for k, v in reasons.items() if b.aliases[k] in b.nodes})
+        if node.op in ("input", "state", "constant"):
+            name = b.fresh(node.target if node.op == "input" else node.name)
+            b.aliases[node.name] = b.add(replace(node, name=name))
+        else:
+            _rewrite(b, node, graph, reasons)
+    kept = {name: reason for name, reason in reasons.items() if b.aliases[name] in b.nodes}
+    return Normalized(_finished(graph, b), b.sizes, kept, b.choices)
+
+
+def _rewrite(b: Builder, node: Node, graph: Graph, reasons: dict[str, str]) -> None:
+    """One operator: by its rule, or as a PyTorch call with the reason noted."""
+    name = re.sub("_native_batch_norm_legit(_functional|_no_training)?", "batch_norm", node.name)
+    resolved = replace(_resolved(node, b.aliases), name=name)
+    before = dict(b.nodes), dict(b.sizes)
+    try:
+        result = _apply(b, resolved, graph)
+    except NotMine as reason:
+        b.nodes, b.sizes = before
+        result = _call(b, resolved)
+        if node.type is not None or node.op != "getitem":
+            reasons[node.name] = str(reason)
+    b.aliases[node.name] = result
 
 
 def _apply(b: Builder, node: Node, graph: Graph) -> str:
@@ -108,7 +108,7 @@ def _apply(b: Builder, node: Node, graph: Graph) -> str:
         return f"{node.name}__parts"
     if node.type is None or base not in RULES:
         raise NotMine(f"no template for {node.op}")
-    if node.type.shape == () and node.type.dtype == "int64":
+    if base == "add" and node.type.shape == () and node.type.dtype == "int64":
         raise NotMine("a counter")
     if base not in view.METHODS and node.type.dtype not in (*FLOATS, "int64", "int32", "bool"):
         raise NotMine(f"results of type {node.type.dtype}")
@@ -172,6 +172,8 @@ def _finished(graph: Graph, b: Builder) -> Graph:
             return {k: visit(v) for k, v in value.items()}
         return type(value)(visit(v) for v in value) if isinstance(value, (tuple, list)) else value
 
+    laid = {ref.name: _laid_out(graph, b, ref.name) for ref in walk(graph.output)}
+    b.aliases |= laid
     output = visit(graph.output)
     mutations = {path: b.aliases.get(name, name) for path, name in graph.mutations.items()}
     needed = {r.name for r in walk(output)} | set(mutations.values())
@@ -183,6 +185,38 @@ def _finished(graph: Graph, b: Builder) -> Graph:
     return Graph(nodes, output, mutations)
 
 
+def _laid_out(graph: Graph, b: Builder, result: str) -> str:
+    """The value of a result with eager's strides, and in memory of its own where eager copied."""
+    name = b.aliases.get(result, result)
+    have, want = b.nodes[name].type, graph[result].type
+    if have is None or want is None or not 0 < len(want.shape) <= 5:
+        return name
+    order = tuple(sorted(range(len(want.shape)), key=lambda d: -want.strides[d]))
+    expected = contiguous([want.shape[d] for d in order], want.dtype).strides
+    long = [d for d in range(len(want.shape)) if want.shape[d] > 1]
+    dense = all(want.strides[d] == expected[order.index(d)] for d in long)
+    strides = have.strides or contiguous(have.shape, have.dtype).strides
+    if not dense or all(strides[d] == want.strides[d] for d in long) and not _lost_copy(graph, b, result):
+        return name
+    facts = {"template": "movement.restride", "extra": (order,)}
+    return b.add(Node(b.fresh(f"{name}_result"), "unit", (Ref(name),), facts, want))
+
+
+def _lost_copy(graph: Graph, b: Builder, result: str) -> bool:
+    """Whether a result is memory of an input or of the model's state although eager made a copy on the way."""
+    node = b.nodes[b.aliases.get(result, result)]
+    while node.op == "view":
+        node = b.nodes[node.inputs[0]]
+    if node.op not in ("input", "state"):
+        return False
+    source = graph[result]
+    while source.op not in ("input", "state"):
+        if source.op.split(".")[1] in COPIES:
+            return True
+        source = graph[source.inputs[0]]
+    return False
+
+
 def varying_arguments(full: Graph, others: Sequence[Graph]) -> frozenset[str]:
     """Keys `node.argument` whose plain values differ between the sizes."""
     found = set()
@@ -191,7 +225,7 @@ def varying_arguments(full: Graph, others: Sequence[Graph]) -> frozenset[str]:
             if mine.op in ("input", "state"):
                 continue
             left, right = _named(mine), _named(theirs)
-            found |= {f"{mine.name}.{k}" for k in left if left[k] != right.get(k)}
+            found |= {f"{mine.name}.{k}" for k in left if repr(left[k]) != repr(right.get(k))}  # repr: NaN equals itself
     return frozenset(found)
 
 

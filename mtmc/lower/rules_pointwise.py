@@ -56,9 +56,15 @@ FORMULAS: dict[str, str] = {
     "gt": "self > other",
     "ge": "self >= other",
     "logical_not": "self == 0",
+    "logical_and": "(self != 0) & (other != 0)",
+    "logical_or": "(self != 0) | (other != 0)",
     "bitwise_and": "self & other",
     "bitwise_or": "self | other",
+    "bitwise_xor": "self ^ other",
     "bitwise_not": "self ^ 1",
+    "__and__": "self & other",
+    "__or__": "self | other",
+    "__xor__": "self ^ other",
     "clamp_min": "op_clamp_min(self, min)",
     "clamp_max": "op_clamp_max(self, max)",
     "where": "tl.where(condition, self, other)",
@@ -69,9 +75,9 @@ FORMULAS: dict[str, str] = {
     "tril": "tl.where(col - row <= diagonal, self, 0.0)",
     "triu": "tl.where(col - row >= diagonal, self, 0.0)",
 }
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "logical_not")
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or")
 CONDITIONS = ("condition", "mask")
-LOGICAL = ("bitwise_and", "bitwise_or", "bitwise_not")
+LOGICAL = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "__and__", "__or__", "__xor__")
 POWERS = {
     2: "self * self",
     3: "self * self * self",

@@ -11,6 +11,8 @@ from mtmc.graph import Node, Ref, TensorType
 from mtmc.lower.builder import FLOATS, Builder, NotMine, compute_type, literal
 from mtmc.lower.rules_pointwise import arguments
 
+FEW_ROWS = 512  # programs of one row each below which a large GPU stays half empty
+
 # kind: (identity for floats, combine, finish)
 KINDS = {
     "sum": ("0.0", "op_add", "op_sum_over"),
@@ -76,18 +78,16 @@ def reduce(b: Builder, name: str, kind: str, source: str, over: Over, dtype: str
         raise NotMine("reduction of a scalar or of nothing")
     suffix, frame = layout(dims, rank)
     shape = tuple(1 if d in dims else s for d, s in enumerate(have.shape) if keepdim or d not in dims)
-    is_float = have.dtype in FLOATS
+    out = dtype or (have.dtype if have.dtype in FLOATS else "int64")
     identity, combine, finish = KINDS[kind]
-    if not is_float:
+    if out not in FLOATS:
         if kind != "sum":
             raise NotMine(f"{kind} of integers")
         identity = "0"
     cols_from = {c: (i, j) for c, i, j in frame}
-    out = dtype or (have.dtype if is_float else "int64")
-    acc = compute_type(have.dtype) if is_float else "int64"
-    body = source if is_float else f"{source}.to(tl.int64)"
+    acc = compute_type(out)
     return b.unit(
-        name, f"reduction.{suffix}", [source], TensorType(shape, out), body=body, frame_in=frame,
+        name, f"reduction.{suffix}", [source], TensorType(shape, out), body=b.cast(source, acc), frame_in=frame,
         frame_out=frame_after(frame, dims, rank, keepdim), shape=shape_text(source, dims, rank, keepdim),
         cols=_extent(source, *cols_from["col"]), reds=_extent(source, *cols_from.get("red", (0, 0))),
         identity=identity, combine=combine, finish=finish, acc=acc,
@@ -215,6 +215,8 @@ def variance(b: Builder, node: Node, type: TensorType) -> str:
     correction = 1 if correction is None else correction
     _, var = moments(b, node.name, source, dims, bool(args.get("keepdim", False)))
     count = prod(have.shape[d] for d in dims)
+    if count <= correction:
+        raise NotMine("variance of too few elements")
     scale = b.count_text(node.name, count / (count - correction))
     body = var if not correction else f"{var} * {scale}"
     if node.op.split(".")[1] == "std":
@@ -262,9 +264,16 @@ def _affine(b: Builder, name: str, value: str, weights: Weights, tail: tuple[int
 
 
 def _normalize(b: Builder, name: str, source: str, split: int, eps: float) -> str:
-    """(x - mean) / sqrt(var + eps) over the dimensions from `split` on."""
+    """(x - mean) / sqrt(var + eps) over the dimensions from `split` on.
+
+    Few long rows cannot fill a GPU one program each: their statistics get a kernel of their own, which can be split.
+    """
     type = b.type(source)
     rank = len(type.shape)
+    if b.choose(f"{name}.few_rows", prod(type.shape[:split]) < FEW_ROWS):
+        mean, var = moments(b, name, source, list(range(split, rank)), True)
+        rstd = b.pointwise(f"{name}_rstd", f"1.0 / tl.sqrt_rn({var} + {eps!r})", b.type(var))
+        return b.pointwise(name, f"({source} - {mean}) * {rstd}", type)
     frame: Frame = (("row", 0, split), ("col", split, rank))
     return b.unit(
         name, "normalization.normalize_row", [source], type, body=source, frame_in=frame, frame_out=frame,
@@ -334,12 +343,14 @@ def rms_norm(b: Builder, node: Node, type: TensorType) -> str:
 
 
 def batch_norm(b: Builder, node: Node, index: int, type: TensorType) -> str:
-    """Result `index` of _native_batch_norm_legit_functional: 0 output, 3 new running mean, 4 new running variance."""
+    """Result `index` of an ATen batch norm: 0 output, 3 new running mean, 4 new running variance."""
     args = arguments(node)
     source, name = args["input"].name, node.name
     have = b.type(source)
-    if not args["training"]:
-        raise NotMine("batch norm in evaluation mode has no batch statistics")
+    if not args.get("training", False):
+        if index or args["running_mean"] is None:
+            raise NotMine("saved statistics of batch norm")
+        return _batch_normalized(b, name, (args["running_mean"].name, args["running_var"].name), args, type)
     if f"{name}_mean" not in b.nodes:
         moments(b, name, source, [d for d in range(len(have.shape)) if d != 1], False)
     if index in (3, 4):
@@ -351,15 +362,15 @@ def batch_norm(b: Builder, node: Node, index: int, type: TensorType) -> str:
         )
     if index:
         raise NotMine("saved statistics of batch norm")
-    return _batch_normalized(b, name, source, args, type)
+    return _batch_normalized(b, name, (f"{name}_mean", f"{name}_var"), args, type)
 
 
-def _batch_normalized(b: Builder, name: str, source: str, args: dict[str, Any], type: TensorType) -> str:
-    """(x - mean) / sqrt(var + eps) * weight + bias with the statistics `name_mean` and `name_var` of each channel."""
+def _batch_normalized(b: Builder, name: str, stats: tuple[str, str], args: dict[str, Any], type: TensorType) -> str:
+    """(x - mean) / sqrt(var + eps) * weight + bias with the statistics (mean, var) of each channel."""
+    source = args["input"].name
     channels = (type.shape[1], *(1 for _ in type.shape[2:]))
     text = f"({', '.join(['-1', *('1' for _ in channels[1:])])},)"
-    var = b.type(f"{name}_var")
-    rstd = b.pointwise(f"{name}_rstd", f"1.0 / tl.sqrt_rn({name}_var + {args['eps']!r})", var)
-    mean, rstd = (b.reshaped(s, channels, text) for s in (f"{name}_mean", rstd))
+    rstd = b.pointwise(f"{name}_rstd", f"1.0 / tl.sqrt_rn({stats[1]} + {args['eps']!r})", b.type(stats[1]))
+    mean, rstd = (b.reshaped(s, channels, text) for s in (stats[0], rstd))
     value = b.pointwise(_normal(name, args), f"({source} - {mean}) * {rstd}", type)
     return _affine(b, name, value, _weights(args), channels)

@@ -122,6 +122,41 @@ def cat(b: Builder, node: Node, type: TensorType) -> str:
     return b.unit(node.name, "movement.cat", parts, type, strided=True, extra=(dim,), parts=tuple(parts))
 
 
+def stack(b: Builder, node: Node, type: TensorType) -> str:
+    """Concatenation along a new dimension."""
+    args = arguments(node)
+    dim = args["dim"] % len(type.shape)
+    if len(type.shape) > 5 or any(b.type(r.name).dtype != type.dtype for r in args["tensors"]):
+        raise NotMine("stack of mixed types or to more than five dimensions")
+    parts = []
+    for ref in args["tensors"]:
+        meta = _meta(b.type(ref.name)).unsqueeze(dim)
+        seen = TensorType(tuple(meta.shape), type.dtype, tuple(meta.stride()))
+        parts.append(b.view(f"{ref.name}_part", f"{ref.name}.unsqueeze({dim})", ref.name, seen))
+    return b.unit(node.name, "movement.cat", parts, type, strided=True, extra=(dim,), parts=tuple(parts))
+
+
+def split(b: Builder, node: Node, index: int, type: TensorType) -> str:
+    """Part `index` of split (one size or a list of them)."""
+    args = arguments(node)
+    source = args["self"].name
+    key = "split_size" if "split_size" in args else "split_sizes"
+    meta = _meta(b.type(source)).split(args[key], args["dim"])[index]
+    seen = TensorType(type.shape, type.dtype, tuple(meta.stride()))
+    return b.view(
+        f"{node.name}_{index}", f"{source}.split({_text(b, node, key, args[key])}, {args['dim']})[{index}]", source, seen
+    )
+
+
+def unbind(b: Builder, node: Node, index: int, type: TensorType) -> str:
+    """Element `index` along a dimension."""
+    args = arguments(node)
+    source = args["self"].name
+    meta = _meta(b.type(source)).select(args["dim"], index)
+    seen = TensorType(type.shape, type.dtype, tuple(meta.stride()))
+    return b.view(f"{node.name}_{index}", f"{source}.select({args['dim']}, {index})", source, seen)
+
+
 def lookup(b: Builder, node: Node, type: TensorType) -> str:
     """embedding, index_select along 0 and index by one integer tensor along 0."""
     args = arguments(node)

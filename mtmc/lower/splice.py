@@ -89,8 +89,8 @@ class _Splice(cst.CSTTransformer):
     def leave_Parameters(self, original_node: cst.Parameters, updated_node: cst.Parameters) -> cst.Parameters:
         params: list[cst.Param] = []
         kernel = any(p.name.value.endswith("_ptr") for p in original_node.params)
-        for param in updated_node.params:
-            if param.name.value in ("operand", "operand_ptr"):
+        for original, param in zip(original_node.params, updated_node.params, strict=True):
+            if original.name.value in ("operand", "operand_ptr"):
                 params += [cst.Param(cst.Name(o.parameter if kernel else o.name)) for o in self.filling.operands]
                 continue
             if kernel and param.annotation and not any(p.annotation for p in params):

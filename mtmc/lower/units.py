@@ -9,7 +9,13 @@ from mtmc.graph import Graph, Node
 from mtmc.lower.builder import HALF, literal, names_in, rename
 from mtmc.lower.splice import Filling, Operand, splice
 
-SHARED = ("movement.copy", "movement.cat", "movement.lookup", "movement.gather")  # templates used as they are
+SHARED = (
+    "movement.copy",
+    "movement.restride",
+    "movement.cat",
+    "movement.lookup",
+    "movement.gather",
+)  # templates used as they are
 
 
 def operands_of(node: Node, graph: Graph) -> tuple[Operand, ...]:

@@ -132,12 +132,19 @@ def test_on_a_gpu_it_compiles_verifies_and_times_in_this_order() -> None:
     executor = Scripted(answers())
     verdict = measuring(executor, floor_ms=0.1).judge(PROGRAM)
     assert isinstance(verdict, Verified) and verdict.timing == timing(0.5)
-    assert [type(job) for job in executor.jobs] == [CompileJob, DrawsJob, *[GpuVerifyJob] * 3, GpuTimeJob]
-    verify, time = executor.jobs[2:5], executor.jobs[5]
-    assert all(job.repeat for job in verify)
+    assert [type(job) for job in executor.jobs] == [CompileJob, DrawsJob, GpuVerifyJob, GpuTimeJob]
+    verify, time = executor.jobs[2], executor.jobs[3]
+    assert verify.repeat and verify.problem is FULL and verify.draws == ("own", "large")
+    assert not time.whole and time.floor_ms == 0.1 and not time.alone and not time.fresh and time.modes == ()
+
+
+def test_the_last_judgement_adds_all_sizes() -> None:
+    executor = Scripted(answers())
+    measuring(executor).final(PROGRAM)
+    verify = [job for job in executor.jobs if isinstance(job, GpuVerifyJob)]
     assert [job.problem for job in verify] == [VARIANTS[0][0], VARIANTS[1][0], FULL]
     assert [job.draws for job in verify] == [("own", "large"), ("own",), ("own", "large")]
-    assert time.floor_ms == 0.1 and not time.alone and not time.fresh and time.modes == ()
+    assert all(job.fresh for job in verify) and executor.jobs[-1].whole
 
 
 @pytest.mark.parametrize("failure", [Wrong("off"), RuntimeFault("gone", "died"), Timeout("verify", 60), Infra("no memory")])

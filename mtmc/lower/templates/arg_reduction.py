@@ -1,4 +1,4 @@
-"""Index of the first largest (smallest) element of x seen as [rows, red, cols]; `better()` is > or <."""
+"""Index of the first largest (smallest) element of x seen as [rows, red, cols]; `better()` is > or <, a NaN is better than any number."""
 
 import torch
 import triton

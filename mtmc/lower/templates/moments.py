@@ -12,22 +12,26 @@ import triton.language as tl
 @triton.jit
 def row_kernel(operand_ptr, mean_ptr, var_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
+    first = 0
+    last = cols
     count = tl.zeros((BLOCK,), ACC)
     mean = tl.zeros((BLOCK,), ACC)
     squares = tl.zeros((BLOCK,), ACC)
-    for start in range(0, cols, BLOCK):
+    for start in range(first, last, BLOCK):
         col = start + tl.arange(0, BLOCK)
-        mask = col < cols
+        mask = col < last
         index = row * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
         count += mask.to(ACC)
         delta = tl.where(mask, operand - mean, 0.0)
         mean += delta / tl.maximum(count, 1.0)
         squares += delta * tl.where(mask, operand - mean, 0.0)
-    total_mean = tl.sum(count * mean, axis=0) / cols
+    n = last - first
+    total_mean = tl.sum(count * mean, axis=0) / n
     total_squares = tl.sum(squares + count * (mean - total_mean) * (mean - total_mean), axis=0)
-    tl.store(mean_ptr + row, total_mean)
-    tl.store(var_ptr + row, total_squares / cols)
+    out_index = row
+    tl.store(mean_ptr + out_index, total_mean)
+    tl.store(var_ptr + out_index, total_squares / n)
 
 
 def launch_row(operand):
@@ -43,24 +47,28 @@ def launch_row(operand):
 @triton.jit
 def chan_kernel(operand_ptr, mean_ptr, var_ptr, rows, reds, cols, BLOCK: tl.constexpr):
     red = tl.program_id(0)
+    first = 0
+    last = rows * cols
     count = tl.zeros((BLOCK,), ACC)
     mean = tl.zeros((BLOCK,), ACC)
     squares = tl.zeros((BLOCK,), ACC)
-    for start in range(0, rows * cols, BLOCK):
+    for start in range(first, last, BLOCK):
         at = start + tl.arange(0, BLOCK)
         row = (at // cols).to(tl.int64)
         col = at % cols
-        mask = at < rows * cols
+        mask = at < last
         index = (row * reds + red) * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
         count += mask.to(ACC)
         delta = tl.where(mask, operand - mean, 0.0)
         mean += delta / tl.maximum(count, 1.0)
         squares += delta * tl.where(mask, operand - mean, 0.0)
-    total_mean = tl.sum(count * mean, axis=0) / (rows * cols)
+    n = last - first
+    total_mean = tl.sum(count * mean, axis=0) / n
     total_squares = tl.sum(squares + count * (mean - total_mean) * (mean - total_mean), axis=0)
-    tl.store(mean_ptr + red, total_mean)
-    tl.store(var_ptr + red, total_squares / (rows * cols))
+    out_index = red
+    tl.store(mean_ptr + out_index, total_mean)
+    tl.store(var_ptr + out_index, total_squares / n)
 
 
 def launch_chan(operand):

@@ -34,9 +34,9 @@ def launch_copy(x):
     return copy_into(x, torch.empty(x.shape, dtype=x.dtype, device=x.device))
 
 
-def launch_restride(x, strides):
-    """A copy of x with the given strides (dense)."""
-    return copy_into(x, torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device))
+def launch_restride(x, order):
+    """A dense copy of x whose dimensions lie in memory in the given order, the fastest last."""
+    return copy_into(x, torch.empty_permuted(x.shape, order, dtype=x.dtype, device=x.device))
 
 
 def launch_cat(tensors, dim):

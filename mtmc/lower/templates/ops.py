@@ -72,14 +72,14 @@ def op_log1p(x):
 @triton.jit
 def op_elu(x, alpha, scale, input_scale):
     """scale * x for x > 0, else scale * alpha * (op_exp(input_scale * x) - 1)."""
-    return tl.where(x > 0, x * scale, op_expm1(tl.minimum(x, 0.0) * input_scale) * (alpha * scale))
+    return tl.where(x > 0, x * scale, op_expm1(x * input_scale) * (alpha * scale))
 
 
 @triton.jit
 def op_softplus(x, beta, threshold):
     """log(1 + op_exp(beta * x)) / beta, x where beta * x > threshold."""
     z = x * beta
-    return tl.where(z > threshold, x, op_log1p(tl.exp(tl.minimum(z, threshold))) / beta)
+    return tl.where(z > threshold, x, op_log1p(tl.exp(z)) / beta)
 
 
 @triton.jit
@@ -148,18 +148,14 @@ def op_huber(d, delta):
 
 @triton.jit
 def op_xlogx_minus(t, x):
-    """t * (log t - x), 0 where t is 0: one term of the Kullback-Leibler divergence."""
-    return tl.where(t == 0, 0.0, t * tl.log(tl.where(t == 0, 1.0, t)) - t * x)
+    """t * log t - t * x, t * log t being 0 where t is: one term of the Kullback-Leibler divergence."""
+    return tl.where(t == 0, 0.0, t * tl.log(t)) - t * x
 
 
 @triton.jit
 def op_power(x, exponent):
-    """x ** exponent for x >= 0 or an even/odd whole exponent; NaN for other negative x."""
-    magnitude = tl.exp2(exponent * tl.log2(tl.abs(x)))
-    whole = tl.floor(exponent) == exponent
-    odd = whole & (tl.floor(exponent * 0.5) * 2.0 != exponent)
-    signed = tl.where(odd & (x < 0), -magnitude, magnitude)
-    return tl.where((x < 0) & ~whole, float("nan"), tl.where(exponent == 0, 1.0, signed))
+    """x ** exponent; NaN for negative x unless the exponent is whole."""
+    return libdevice.pow(x, exponent)
 
 
 @triton.jit
@@ -232,17 +228,17 @@ def op_min_over_int(acc):
 
 @triton.jit
 def op_first_index_of(values, indices, best):
-    """Smallest of `indices` (axis 0) at which `values` equals `best`."""
-    return tl.min(tl.where(values == best[None], indices, 0x7FFFFFFFFFFFFFFF), axis=0)
+    """Smallest of `indices` (axis 0) at which `values` equals `best`, or is NaN where `best` is."""
+    return tl.min(tl.where((values == best[None]) | (values != values), indices, 0x7FFFFFFFFFFFFFFF), axis=0)
 
 
 @triton.jit
 def op_greater(a, b):
-    """a > b."""
-    return a > b
+    """a > b; NaN counts as the largest."""
+    return (a > b) | ((a != a) & (b == b))
 
 
 @triton.jit
 def op_less(a, b):
-    """a < b."""
-    return a < b
+    """a < b; NaN counts as the smallest."""
+    return (a < b) | ((a != a) & (b == b))

@@ -15,3 +15,43 @@ def launch_combine_add(partial, out):
     """out[i] = sum of partial[i, :]; the number of parts is a power of two."""
     combine_add_kernel[(out.numel(),)](partial, out, PARTS=partial.shape[1], num_warps=4)
     return out
+
+
+@triton.jit
+def combine_moments_kernel(means_ptr, vars_ptr, mean_ptr, var_ptr, length, chunk, PARTS: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    part = tl.arange(0, PARTS)
+    count = tl.minimum(length, (part + 1) * chunk) - tl.minimum(length, part * chunk)
+    count = count.to(tl.float32)
+    means = tl.where(count > 0, tl.load(means_ptr + row * PARTS + part), 0.0)
+    squares = tl.where(count > 0, tl.load(vars_ptr + row * PARTS + part) * count, 0.0)
+    mean = tl.sum(means * count, axis=0) / length
+    total = tl.sum(squares + count * (means - mean) * (means - mean), axis=0)
+    tl.store(mean_ptr + row, mean)
+    tl.store(var_ptr + row, total / length)
+
+
+def launch_combine_moments(means, variances, mean, var, length):
+    """Mean and biased variance of rows of `length` elements from those of equal parts (the last ones shorter or empty)."""
+    parts = means.shape[1]
+    chunk = triton.cdiv(length, parts)
+    combine_moments_kernel[(mean.numel(),)](means, variances, mean, var, length, chunk, PARTS=parts, num_warps=4)
+    return mean, var
+
+
+@triton.jit
+def combine_products_kernel(partial_ptr, out_ptr, numel, PARTS, BLOCK: tl.constexpr):
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = index < numel
+    acc = tl.zeros((BLOCK,), tl.float32)
+    for part in range(0, PARTS):
+        acc += tl.load(partial_ptr + part * numel + index, mask=mask)
+    tl.store(out_ptr + index, acc, mask=mask)
+
+
+def launch_combine_products(partial, out):
+    """out = sum of partial[part] over the parts, in order."""
+    numel = out.numel()
+    grid = (triton.cdiv(numel, 256),)
+    combine_products_kernel[grid](partial, out, numel, partial.shape[0], BLOCK=256, num_warps=4)
+    return out
