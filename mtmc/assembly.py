@@ -144,8 +144,8 @@ def cache_folder() -> Path:
 
 
 def _limits() -> Limits:
-    """As many compiling and interpreting workers as there are cores for; one GPU is timed by one worker."""
-    cores = len(os.sched_getaffinity(0))
+    """As many compiling and interpreting workers as there are cores for, up to six; one GPU is timed by one worker."""
+    cores = min(len(os.sched_getaffinity(0)), 6)
     return Limits(workers={"compile": cores, "interpret": cores, "gpu": 1})
 
 
