@@ -27,6 +27,7 @@ class Efficiency:
     source: str
     dram_fraction: float
     l2_bytes_per_clock_per_sm: float
+    l2_shared_bytes_per_clock_per_sm: float
     shared_bytes_per_clock_per_sm: float
     issue_fraction: float
     sfu_lanes_per_clock_per_sm: float
@@ -42,6 +43,7 @@ class Efficiency:
     library_convolution_fraction: float
     memory_latency_ns: float
     block_start_ns: float
+    block_dispatch_ns: float
     iteration_overhead_ns: float
     reduce_latency_ns: float
     overlap_exponent: float

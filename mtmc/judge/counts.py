@@ -57,12 +57,13 @@ COSTS: dict[str, tuple[float, float]] = {
 }
 """Instructions on the arithmetic pipe and on the special-function unit per element; (1, 0) where not listed."""
 
-UNROLL, UNROLLED_LOADS = 4, 2
-BARRIERS = {"tt.reduce", "tt.scan", "scf.for", *DOTS}
-"""ptxas unrolls loops of up to two loads a thread four times and issues the loads together (read from its output)."""
+UNROLL, UNROLLED_LOADS, UNROLLED_SPECIAL = 4, 2, 2
+BARRIERS = {"tt.reduce", "tt.scan", "scf.for", *DOTS, *STORES}
+"""ptxas unrolls a loop four times and issues the loads together if a thread has at most two loads, two special functions
+and no store in it (read from its output)."""
 
-DIVISION = {32: 20.0, 64: 80.0}
-"""Instructions of an integer division or remainder by a value unknown at compile time, by bits."""
+DIVISION = {32: 20.0, 64: 30.0}
+"""Instructions of an integer division or remainder by a value unknown at compile time, by bits; 64-bit values small."""
 
 
 def count(launch: Launch, warp_size: int = 32, wave: int = 1) -> Counts:
@@ -181,15 +182,18 @@ class _Walk:
         stages = op.attribute("tt.num_stages", self.launch.num_stages)
         pipelined = stages > 1 and (bool(names & set(DOTS)) or "tt.num_stages" in op.text)
         self.counts.iterations += times
-        before = self.load_instructions
+        self.counts.dot_iterations += times if names & set(DOTS) else 0
+        before = self.load_instructions, self.counts.special_lanes / self.threads
         yielded = self.block(body)
         if names & set(LOADS):
             if pipelined:
                 self.counts.pipelined_phases += times
                 self.counts.pipeline_stages = max(stages, self.counts.pipeline_stages)
             else:
-                each = (self.load_instructions - before) / max(times, 1)
-                self.counts.phases += times / (UNROLL if each <= UNROLLED_LOADS and not names & BARRIERS else 1)
+                loads = (self.load_instructions - before[0]) / max(times, 1)
+                special = (self.counts.special_lanes / self.threads - before[1]) / max(times, 1)
+                unrolled = loads <= UNROLLED_LOADS and special <= UNROLLED_SPECIAL and not names & BARRIERS
+                self.counts.phases += times / (UNROLL if unrolled else 1)
         self.stack.pop()
         return yielded
 
@@ -233,6 +237,8 @@ class _Walk:
         unit = _dot_unit(op.text, a)
         left, right = (self.get(n).fast_axis for n in op.operands[:2])
         turned = (left == a.rank - 2) * m * k + (right == b.rank - 1) * k * b.shape[-1]
+        if unit == "ieee":
+            turned = (right == b.rank - 2) * k * b.shape[-1]
         self.counts.dots.append(Dot(prod(batch), m, b.shape[-1], k, unit, a.itemsize, self.weight(level), turned))
         self.values[op.results[0]] = Value(level=level)
 
@@ -264,6 +270,7 @@ class _Walk:
                 offsets = offsets + (flat * stride.reshape(-1, 1)).reshape(shape)
             pointer = replace(pointer, data=offsets)
         self.record(op, kind, tile, pointer, Value())
+        self.accesses[id(op)].descriptor = True
         if op.results:
             self.values[op.results[0]] = Value(level=len(self.stack), fast_axis=self.fast_axis(tile, pointer))
 
@@ -284,13 +291,14 @@ class _Walk:
         offsets = None if pointer.data is None else np.broadcast_to(pointer.data, (1, *tile.shape))[0]
         active = None if mask.data is None else np.broadcast_to(mask.data, (1, *tile.shape))[0].astype(bool)
         access.vector = vector_width(offsets, mask.align, tile, self.threads)
-        elements, sectors = touched(offsets, active, tile)
+        elements, sectors, lines = touched(offsets, active, tile)
         if offsets is not None:
             access.extent = max(access.extent, int(np.ptp(offsets)) + 1)
         access.executions += times
         access.footprint_executions += self.weight(pointer.level)
         access.bytes += elements * tile.itemsize * times
         access.sectors += sectors * times
+        access.lines += lines * times
         access.lanes += max(tile.numel, self.threads if access.vector == 1 else 0) * times
 
     def make_range(self, op: Operation) -> None:

@@ -15,6 +15,7 @@ from mtmc.verdict import Launch
 
 Ints = NDArray[np.int64]
 SECTOR_BYTES = 32
+LINE_BYTES = 128
 VECTOR_BYTES = 16
 
 
@@ -117,13 +118,14 @@ def vector_width(offsets: Ints | None, mask_align: int, tile: Type, threads: int
     return max(width, 1)
 
 
-def touched(offsets: Ints | None, active: NDArray[np.bool_] | None, tile: Type) -> tuple[int, int]:
-    """Active elements of a tile, and the distinct 32-byte sectors they lie in; scattered when addresses are unknown."""
+def touched(offsets: Ints | None, active: NDArray[np.bool_] | None, tile: Type) -> tuple[int, int, int]:
+    """Active elements of a tile, the distinct 32-byte sectors and 128-byte lines they lie in; scattered if unknown."""
     elements = tile.numel if active is None else int(active.sum())
     if offsets is None:
-        return elements, elements
+        return elements, elements, elements
     chosen = offsets if active is None else offsets[active]
-    return elements, int(np.unique(chosen * tile.itemsize // SECTOR_BYTES).size)
+    sectors = np.unique(chosen * tile.itemsize // SECTOR_BYTES)
+    return elements, int(sectors.size), int(np.unique(sectors // (LINE_BYTES // SECTOR_BYTES)).size)
 
 
 def fast_axis(offsets: Ints | None) -> int | None:

@@ -9,42 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from math import ceil, prod, sqrt
+from math import prod
 
 from mtmc.graph import TensorType
 from mtmc.hardware_profiles import Profile
 from mtmc.judge.counts import count
-from mtmc.judge.integers import SECTOR_BYTES
-from mtmc.judge.traffic import ITEMSIZE, dram_bytes, written
-from mtmc.judge.work import Counts, Dot
+from mtmc.judge.pipes import Machine, Occupancy, occupancy
+from mtmc.judge.traffic import ITEMSIZE, written
+from mtmc.judge.work import Counts
 from mtmc.verdict import Launch
-
-DOT_UNITS: dict[str, tuple[str, str, int]] = {
-    "f16": ("fp16", "dot_16bit_fraction", 1),
-    "bf16": ("bf16", "dot_16bit_fraction", 1),
-    "tf32": ("tf32", "dot_tf32_fraction", 1),
-    "tf32x3": ("tf32", "dot_tf32x3_fraction", 3),
-    "bf16x3": ("bf16", "dot_bf16x3_fraction", 3),
-    "bf16x6": ("bf16", "dot_bf16x6_fraction", 6),
-    "f8": ("fp8", "dot_16bit_fraction", 1),
-    "i8": ("fp8", "dot_16bit_fraction", 1),
-}
-"""Operand type or input precision → (matrix unit, efficiency, products done per product asked)."""
-
-L2_LATENCY = 0.4  # of the DRAM latency
-WARPS_FOR_FULL_UNIT = 4  # one per scheduler
-FULL_TILE = 64  # rows of a warp-group matrix instruction
-
-
-@dataclass(frozen=True)
-class Occupancy:
-    """Blocks and warps resident on one SM; `limit` is `registers`, `shared`, `warps` or `blocks`."""
-
-    blocks: int
-    warps: int
-    fraction: float
-    limit: str
 
 
 @dataclass(frozen=True)
@@ -88,27 +61,6 @@ class Prediction:
         return Prediction(self.kernels + other.kernels, self.host_ms + other.host_ms)
 
 
-def occupancy(launch: Launch, profile: Profile) -> Occupancy:
-    """Blocks of `launch` that fit on one SM together; 0 when not even one does.
-
-    Registers are handed out per warp in fixed portions, shared memory in fixed portions after a reserved part per block
-    (CUDA occupancy calculator).
-    """
-    portion = profile.registers_per_warp_granularity
-    per_warp = ceil(max(launch.registers, 1) * profile.warp_size / portion) * portion
-    shared = launch.shared_bytes + profile.shared_reserved_per_block_bytes
-    shared = ceil(shared / profile.shared_granularity_bytes) * profile.shared_granularity_bytes
-    limits = {
-        "registers": profile.registers_per_sm // per_warp // 4 * 4 // launch.num_warps,
-        "shared": profile.shared_per_sm_bytes // shared if shared else profile.max_blocks_per_sm,
-        "warps": profile.max_warps_per_sm // launch.num_warps,
-        "blocks": profile.max_blocks_per_sm,
-    }
-    limit = min(limits, key=lambda name: limits[name])
-    blocks = limits[limit]
-    return Occupancy(blocks, blocks * launch.num_warps, blocks * launch.num_warps / profile.max_warps_per_sm, limit)
-
-
 def predict(launches: Sequence[Launch], profile: Profile) -> Prediction:
     """Time of kernels launched one after the other. Raises ValueError when a launch carries no Triton IR."""
     kernels: list[KernelTime] = []
@@ -135,11 +87,12 @@ def kernel_time(
     """
     resident = occupancy(launch, profile)
     counts = counts or work(launch, profile)
-    machine = _Machine(launch, profile, counts, max(resident.blocks, 1), warm)
+    machine = Machine(launch, profile, counts, max(resident.blocks, 1), warm)
     parts = machine.parts()
     fixed = profile.efficiency.kernel_latency_us / 1e3
     flops = counts.dot_flops + counts.float_lanes
-    ms = fixed + soft_maximum(list(parts.values()), profile.efficiency.overlap_exponent)
+    pipes = [value for name, value in parts.items() if name != "dispatch"]
+    ms = fixed + max(parts["dispatch"], soft_maximum(pipes, profile.efficiency.overlap_exponent))
     bound = max(parts, key=lambda name: parts[name])
     return KernelTime(launch.kernel, ms, bound, parts, machine.dram_bytes, flops * machine.programs, resident)
 
@@ -148,132 +101,6 @@ def soft_maximum(times: Sequence[float], exponent: float) -> float:
     """(Σ tᵉ)^(1/e): the largest time, somewhat more when others come near it (pipes do not overlap perfectly)."""
     top = max(times)
     return top * float(sum((t / top) ** exponent for t in times)) ** (1 / exponent) if top > 0 else 0.0
-
-
-@dataclass(frozen=True)
-class _Machine:
-    """One launch on one GPU: the time of each pipe, in milliseconds."""
-
-    launch: Launch
-    profile: Profile
-    counts: Counts
-    blocks: int
-    warm: frozenset[tuple[str, int]]
-
-    @property
-    def programs(self) -> int:
-        return prod(self.launch.grid)
-
-    @property
-    def per_sm(self) -> int:
-        """Programs of the busiest SM."""
-        return ceil(self.programs / self.profile.sm_count)
-
-    @property
-    def rounds(self) -> int:
-        """Waves: how often the resident blocks are replaced."""
-        return ceil(self.programs / (self.profile.sm_count * self.blocks))
-
-    @property
-    def l2_bytes(self) -> float:
-        """Traffic between L2 and all SMs; atomics are done in L2, read and write."""
-        sectors = sum(a.sectors * (2 if a.kind == "atomic" else 1) for a in self.counts.accesses)
-        return (sectors * SECTOR_BYTES + self.spill_bytes) * self.programs
-
-    @property
-    def spill_bytes(self) -> float:
-        """Per program: spilled registers go out and in again each loop iteration."""
-        threads = self.launch.num_warps * self.profile.warp_size
-        return 2.0 * self.launch.stack_bytes * threads * max(self.counts.iterations, 1)
-
-    @cached_property
-    def dram_bytes(self) -> float:
-        return dram_bytes(self.launch, self.profile, self.counts, self.blocks, self.warm)
-
-    def parts(self) -> dict[str, float]:
-        p, e = self.profile, self.profile.efficiency
-        busy = min(self.programs, p.sm_count)
-        seconds = {
-            "dram": self.dram_bytes / (p.memory_bandwidth_gb_s * 1e9 * e.dram_fraction),
-            "l2": self.l2_bytes / (e.l2_bytes_per_clock_per_sm * p.clock_hz * busy),
-            "arithmetic": self.per_sm * self.arithmetic_seconds,
-            "special": self.per_sm * self.counts.special_lanes / (e.sfu_lanes_per_clock_per_sm * p.clock_hz),
-            "matrix": self.per_sm * sum(self.dot_seconds(d) for d in self.counts.dots),
-            "shared": self.per_sm * self.shared_bytes / (e.shared_bytes_per_clock_per_sm * p.clock_hz),
-            "load_store": self.per_sm * self.load_store_clocks / p.clock_hz,
-            "latency": self.rounds * self.program_seconds,
-        }
-        return {name: 1e3 * value for name, value in seconds.items()}
-
-    @property
-    def arithmetic_seconds(self) -> float:
-        """One program's instructions on one SM; address arithmetic is shared by the elements of a vector."""
-        p, c = self.profile, self.counts
-        rate = p.fp32_tflops * 1e12 / 2 / p.sm_count * p.efficiency.issue_fraction
-        lanes = c.float_lanes + c.integer_lanes / self.vector + c.double_lanes * p.fp32_tflops / p.fp64_tflops
-        return lanes / rate
-
-    @property
-    def vector(self) -> float:
-        """Elements per memory instruction, on average."""
-        lanes = sum(a.lanes for a in self.counts.accesses)
-        return lanes / max(sum(a.lanes / a.vector for a in self.counts.accesses), 1.0) if lanes else 1.0
-
-    def dot_seconds(self, dot: Dot) -> float:
-        """Time of one program's products at the rate of the SM it has alone."""
-        p = self.profile
-        unit, fraction, products = DOT_UNITS.get(dot.unit[:2] if dot.unit.startswith("f8") else dot.unit, ("", "", 1))
-        peak = p.tensor_tflops(unit) if unit else None
-        if peak is None:
-            peak, fraction = p.fp64_tflops if dot.unit == "f64" else p.fp32_tflops, "dot_ieee_fraction"
-            products, fill = 1, 1.0
-        else:
-            fill = self.fill(dot)
-        rate = peak * 1e12 / p.sm_count * float(getattr(p.efficiency, fraction)) * fill
-        clocks = dot.turned * p.efficiency.tf32_turn_clocks_per_element if p.wgmma and unit == "tf32" else 0.0
-        return dot.flops * products / rate + clocks * dot.executions / p.clock_hz
-
-    def fill(self, dot: Dot) -> float:
-        """Share of the matrix unit that a tile can use: warp-group instructions want 64 rows and 4 warps."""
-        if self.profile.wgmma and (dot.m < FULL_TILE or self.launch.num_warps < WARPS_FOR_FULL_UNIT):
-            return 0.6
-        return 1.0
-
-    @property
-    def shared_bytes(self) -> float:
-        """Operand tiles into shared memory once, and out as often as warps (or warp groups) read them."""
-        total = 0.0
-        for dot in self.counts.dots:
-            grouped = self.profile.wgmma and dot.unit != "ieee" and self.fill(dot) == 1.0
-            if grouped:
-                reads = dot.m + dot.n * ceil(dot.m / FULL_TILE)
-            else:
-                reads = ceil(2 * self.launch.num_warps * sqrt(dot.m * dot.n / self.launch.num_warps))
-            total += dot.batch * dot.k * (dot.m + dot.n + reads) * dot.itemsize * dot.executions
-        return total
-
-    @property
-    def load_store_clocks(self) -> float:
-        """128 bytes or one warp instruction or two sectors a clock, whichever is more."""
-        clocks = 0.0
-        for a in self.counts.accesses:
-            instructions = a.lanes / a.vector / self.profile.warp_size
-            clocks += max(instructions, a.lanes * a.itemsize / 128, a.sectors / 2) * (4 if a.kind == "atomic" else 1)
-        return clocks
-
-    @property
-    def program_seconds(self) -> float:
-        """One program from start to end when it has its SM for itself."""
-        e, c = self.profile.efficiency, self.counts
-        far = min(self.dram_bytes / max(self.l2_bytes, 1.0), 1.0)
-        wait = e.memory_latency_ns * 1e-9 * (L2_LATENCY + (1 - L2_LATENCY) * far)
-        share = min(self.launch.num_warps / WARPS_FOR_FULL_UNIT, 1.0)
-        work = (self.arithmetic_seconds + sum(self.dot_seconds(d) for d in c.dots)) / share
-        straight = 1 if any(a.kind == "load" for a in c.accesses) else 0
-        ahead = max(c.pipeline_stages - 1, 1) if self.profile.async_copy else 1
-        hidden = 0.0 if c.pipelined_phases == 0 else max(c.pipelined_phases * wait / ahead - work, wait)
-        overheads = e.block_start_ns + c.iterations * e.iteration_overhead_ns + c.reductions * e.reduce_latency_ns
-        return overheads * 1e-9 + (c.phases + straight) * wait + hidden + work
 
 
 CONVERSION_PASSES = 2  # extra reads and writes of everything: cuDNN converts NCHW to channels-last and back

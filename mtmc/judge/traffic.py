@@ -25,6 +25,8 @@ ITEMSIZE = {
     "int64": 8,
     "float64": 8,
 }
+SHORT_RUN = 0.3  # more time for each halving of a 128-byte line
+PARTIAL_SECTORS = 4
 KEPT_IN_CACHE = 0.8  # share of the last-level cache that data in use can count on
 
 
@@ -48,8 +50,14 @@ def dram_bytes(launch: Launch, profile: Profile, counts: Counts, blocks: int, wa
         once = min(storage_bytes(launch.arguments.get(root)), asked)
         loaded = any(a.kind == "load" for a in group)
         fetched = 0.0 if loaded and _key(launch.arguments.get(root)) in warm else once
-        total += fetched + (asked - once) * (1 - kept) if loaded else once
+        total += (fetched + (asked - once) * (1 - kept) if loaded else once) * max(map(_penalty, group))
     return total
+
+
+def _penalty(access: Access) -> float:
+    """Slow-down of DRAM by rows of less than a 128-byte line; partly written sectors are fetched and written twice."""
+    partial = access.kind == "store" and 0 < 2 * access.bytes <= access.sectors * SECTOR_BYTES
+    return (1 + SHORT_RUN * access.short_runs) * (PARTIAL_SECTORS if partial else 1)
 
 
 def written(launch: Launch, profile: Profile, counts: Counts) -> frozenset[tuple[str, int]]:

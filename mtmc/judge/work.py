@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import log2
 
-from mtmc.judge.integers import Ints
+import numpy as np
+
+from mtmc.judge.integers import LINE_BYTES, SECTOR_BYTES, Ints
 
 
 @dataclass
 class Access:
     """One load, store or atomic. Totals are per program: `executions`, active `bytes`, distinct 32-byte `sectors`.
 
-    `lanes` counts elements with inactive ones; `vector` is elements per instruction; `footprint_executions` leaves out
-    loops in which the address stays the same; `corners` are first offsets for the walked programs, one array a visit.
+    `lanes` counts elements with inactive ones; `vector` is elements per instruction; `lines` are distinct 128-byte lines;
+    `footprint_executions` leaves out loops in which the address stays the same; `corners` are first offsets for the walked
+    programs, one array a visit.
     """
 
     kind: str
@@ -25,15 +30,32 @@ class Access:
     footprint_executions: float = 0
     bytes: float = 0
     sectors: float = 0
+    lines: float = 0
     lanes: float = 0
+    descriptor: bool = False
     corners: list[Ints] = field(default_factory=list)
+
+    @property
+    def run(self) -> float:
+        """Bytes that it touches of each 128-byte line, in whole sectors."""
+        return min(SECTOR_BYTES * self.sectors / max(self.lines, 1.0), LINE_BYTES)
+
+    @property
+    def short_runs(self) -> float:
+        """Halvings of a full line down to `run`: 0 for whole lines, 2 for single sectors."""
+        return log2(LINE_BYTES / max(self.run, SECTOR_BYTES))
+
+    @cached_property
+    def readers(self) -> float:
+        """Walked programs for each distinct tile."""
+        return self.corners[0].size / np.unique(self.corners[0]).size if self.corners else 1.0
 
 
 @dataclass(frozen=True)
 class Dot:
     """`executions` products of m×k by k×n tiles (`batch` of them); `unit` is the operand type or fp32's input precision.
 
-    `turned` counts the operands' elements that do not lie contiguous along k in memory.
+    `turned` counts operand elements that lie the wrong way: not contiguous along k; for `ieee` those of b that do.
     """
 
     batch: int
@@ -55,7 +77,8 @@ class Counts:
     """Work of the middle program. Lanes are instructions × elements, at least one a thread.
 
     `phases` are serial waits for memory, `pipelined_phases` those a software pipeline can hide (loads that feed a dot),
-    over `pipeline_stages`; `iterations` counts loop iterations, `reductions` cross-thread reductions and scans.
+    over `pipeline_stages`; `iterations` counts loop iterations, `dot_iterations` those of loops with a dot, `reductions`
+    cross-thread reductions and scans.
     """
 
     accesses: list[Access] = field(default_factory=list)
@@ -68,6 +91,7 @@ class Counts:
     pipelined_phases: float = 0
     pipeline_stages: int = 1
     iterations: float = 0
+    dot_iterations: float = 0
     reductions: float = 0
 
     @property

@@ -202,7 +202,7 @@ def test_spills_cost() -> None:
 def test_division_by_an_unknown_costs_instructions() -> None:
     x, y, out = tensor(1 << 22), tensor(64), tensor(1 << 22)
     one = launch(lambda: K.divmod_kernel[(4096,)](x, y, out, 1 << 22, 1000, 64, BLOCK=1024))
-    assert count(one).integer_lanes > 100 * 1024
+    assert count(one).integer_lanes > 60 * 1024
     assert count(add(1 << 22, 1024)).integer_lanes < 10 * 1024
 
 
@@ -255,7 +255,7 @@ def test_aten_calls_against_measured_times() -> None:
         < 0.3
     )
     relu = predict_aten("aten.relu.default", [square], [square], 0, H200)
-    assert relu.device_ms == pytest.approx(2 * 4096**2 * 4 / 4.27e9, rel=0.1)
+    assert relu.device_ms == pytest.approx(2 * 4096**2 * 4 / 4.27e9 + H200.efficiency.kernel_latency_us / 1e3, rel=0.1)
 
 
 def test_floor_is_below_every_prediction_and_needs_no_efficiency() -> None:
