@@ -103,8 +103,7 @@ def describe(value: Any) -> Any:
 def record(variant: Variant) -> dict[str, Any]:
     """Compiles, times and describes one variant."""
     arguments = variant.arguments("cuda")
-    options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
-    compiled = variant.kernel[variant.grid](*arguments, **variant.constants, **options)
+    compiled = variant.launch("cuda", arguments)
     names = [p.name for p in variant.kernel.params if not p.is_constexpr]
     launch = Launch(
         kernel=variant.kernel.__name__,
@@ -118,7 +117,7 @@ def record(variant: Variant) -> dict[str, Any]:
         constants=variant.constants,
         ttir=compiled.asm["ttir"],
     )
-    ms = measured_ms(lambda: variant.kernel[variant.grid](*arguments, **variant.constants, **options))
+    ms = measured_ms(lambda: variant.launch("cuda", arguments))
     return {"group": variant.group, "ms": ms, "launch": asdict(launch)}
 
 

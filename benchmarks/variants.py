@@ -31,11 +31,20 @@ class Variant:
 
     @property
     def label(self) -> str:
-        return " ".join([*(f"{k}={v}" for k, v in self.constants.items()), f"w{self.num_warps}", f"s{self.num_stages}"])
+        return variant_label(self.constants, self.num_warps, self.num_stages)
+
+    def launch(self, device: str, arguments: list[Any] | None = None) -> Any:
+        """Compiles if need be and launches on given or fresh arguments; returns the compiled kernel."""
+        options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
+        return self.kernel[self.grid](*(arguments or self.arguments(device)), **self.constants, **options)
 
     def arguments(self, device: str) -> list[Any]:
         """Fresh arguments; tensors of small random numbers (uninitialised on the meta device)."""
         return [s if isinstance(s, int) else _tensor(s, device) for s in self.specs]
+
+
+def variant_label(constants: dict[str, Any], warps: int, stages: int) -> str:
+    return " ".join([*(f"{name}={value}" for name, value in constants.items()), f"w{warps}", f"s{stages}"])
 
 
 def _tensor(spec: tuple[tuple[int, ...], str], device: str) -> torch.Tensor:

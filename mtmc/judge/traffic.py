@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from mtmc.hardware_profiles import Profile
 from mtmc.judge.integers import SECTOR_BYTES
 from mtmc.judge.work import Access, Counts
@@ -76,7 +74,7 @@ def _key(argument: Any) -> tuple[str, int]:
 
 def _wave_bytes(access: Access, wave: int) -> float:
     """Bytes that one wave asks of memory by one access: its distinct tiles, in whole sectors if nobody uses the rest."""
-    distinct = np.unique(access.corners[0]).size if access.corners else wave
+    distinct = access.distinct or wave
     per_tile = access.sectors * SECTOR_BYTES / max(access.executions, 1)
     whole = distinct * per_tile * access.footprint_executions
     used = whole * access.bytes / max(access.sectors * SECTOR_BYTES, 1)

@@ -46,9 +46,14 @@ class Access:
         return log2(LINE_BYTES / max(self.run, SECTOR_BYTES))
 
     @cached_property
+    def distinct(self) -> int | None:
+        """Different tiles among the walked programs; None when the addresses are unknown."""
+        return int(np.unique(self.corners[0]).size) if self.corners else None
+
+    @property
     def readers(self) -> float:
         """Walked programs for each distinct tile."""
-        return self.corners[0].size / np.unique(self.corners[0]).size if self.corners else 1.0
+        return self.corners[0].size / self.distinct if self.distinct else 1.0
 
 
 @dataclass(frozen=True)

@@ -199,6 +199,57 @@ def test_spills_cost() -> None:
     assert ms(spilled) > 1.2 * ms(one)
 
 
+def test_a_few_spilled_bytes_lie_outside_the_loop() -> None:
+    """H200: fp16x3 products with 136 bytes a thread ran as fast as without, with 168 half as fast."""
+    one = matmul((4096, 4096, 4096), (128, 128, 64), dtype=torch.float16, num_warps=8)
+    few, many = (Launch(**{**one.__dict__, "stack_bytes": s}) for s in (136, 200))
+    assert ms(few) == ms(one) and ms(many) > 1.5 * ms(one)
+
+
+def test_tiny_blocks_wait_for_their_dispatch() -> None:
+    """H200: 2**26 additions by blocks of 64, 128 and 256: 0.635, 0.319 and 0.190 ms."""
+    times = [ms(add(1 << 26, block, warps)) for block, warps in ((64, 1), (128, 1), (256, 4))]
+    assert times == pytest.approx([0.635, 0.319, 0.190], rel=0.1)
+
+
+def test_short_rows_and_partial_sectors_cost_bandwidth() -> None:
+    """H200, 8192 x 8192 transposed: 0.137 ms with 64x64 tiles, 0.180 reading and 0.589 writing four elements at a time."""
+    x, out = tensor(8192, 8192), tensor(8192, 8192)
+
+    def transpose(rows: int, cols: int) -> float:
+        grid = (8192 // cols, 8192 // rows)
+        return ms(launch(lambda: K.transpose_kernel[grid](x, out, 8192, 8192, ROWS=rows, COLS=cols)))
+
+    square, short_reads, short_writes = transpose(64, 64), transpose(256, 4), transpose(4, 256)
+    assert square == pytest.approx(0.137, rel=0.1)
+    assert 1.2 * square < short_reads < 0.6 * short_writes
+
+
+def test_turning_costs_only_warp_group_instructions() -> None:
+    """H200, tf32: [K, N] operands slow tiles of 64 rows by two, tiles of 32 rows not at all."""
+    shape = (2048, 2048, 2048)
+    large, small = ([ms(matmul(shape, tile, nt=nt)) for nt in (False, True)] for tile in ((64, 64, 32), (32, 32, 32)))
+    assert large[0] > 1.5 * large[1] and small[0] == pytest.approx(small[1], rel=0.1)
+
+
+def test_scalar_products_collide_on_a_transposed_right_operand() -> None:
+    """H200: fp32 64x64 tiles 42 TFLOP/s, 12 when the right operand is contiguous along k."""
+    good, bad = (ms(matmul((2048, 2048, 2048), (64, 64, 32), precision="ieee", nt=nt)) for nt in (False, True))
+    assert 2 < bad / good < 5
+
+
+def test_own_loads_count_when_one_block_has_the_sm() -> None:
+    """H200: four sigmoids an element, 0.073 ms with small blocks, 0.149 with one block of 32768 an SM at a time."""
+    x, out = tensor(1 << 25), tensor(1 << 25)
+
+    def sigmoid(block: int, warps: int) -> float:
+        return ms(
+            launch(lambda: K.sigmoid_kernel[((1 << 25) // block,)](x, out, 1 << 25, REPEAT=4, BLOCK=block, num_warps=warps))
+        )
+
+    assert sigmoid(32768, 8) > 1.3 * sigmoid(1024, 4)
+
+
 def test_division_by_an_unknown_costs_instructions() -> None:
     x, y, out = tensor(1 << 22), tensor(64), tensor(1 << 22)
     one = launch(lambda: K.divmod_kernel[(4096,)](x, y, out, 1 << 22, 1000, 64, BLOCK=1024))
