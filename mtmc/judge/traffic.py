@@ -39,7 +39,7 @@ def dram_bytes(launch: Launch, profile: Profile, counts: Counts, blocks: int, wa
     roots: dict[str, list[Access]] = {}
     for access in counts.accesses:
         roots.setdefault(access.root, []).append(access)
-    traffic = {root: sum(_wave_bytes(a, wave) for a in group) for root, group in roots.items()}
+    traffic = {root: _wave_bytes(group, wave) for root, group in roots.items()}
     footprint = sum(min(traffic[root], _span_bytes(group)) for root, group in roots.items())
     kept = min(1.0, KEPT_IN_CACHE * profile.last_level_cache_bytes / max(footprint, 1.0))
     total = 0.0
@@ -72,13 +72,14 @@ def _key(argument: Any) -> tuple[str, int]:
     return (argument[1], prod(argument[2])) if isinstance(argument, (tuple, list)) else ("", 0)
 
 
-def _wave_bytes(access: Access, wave: int) -> float:
-    """Bytes that one wave asks of memory by one access: its distinct tiles, in whole sectors if nobody uses the rest."""
-    distinct = access.distinct or wave
-    per_tile = access.sectors * SECTOR_BYTES / max(access.executions, 1)
-    whole = distinct * per_tile * access.footprint_executions
-    used = whole * access.bytes / max(access.sectors * SECTOR_BYTES, 1)
-    return float(min(whole, max(_span_bytes([access]), used)))
+def _wave_bytes(group: Sequence[Access], wave: int) -> float:
+    """Bytes that one wave asks of one tensor: its distinct tiles, in whole sectors if nobody uses the rest."""
+    whole = used = 0.0
+    for access in group:
+        tiles = (access.distinct or wave) * access.footprint_executions / max(access.executions, 1)
+        whole += tiles * access.sectors * SECTOR_BYTES
+        used += tiles * access.bytes
+    return min(whole, max(_span_bytes(group), used))
 
 
 def _span_bytes(group: Sequence[Access]) -> float:

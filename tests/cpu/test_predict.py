@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -248,6 +249,21 @@ def test_own_loads_count_when_one_block_has_the_sm() -> None:
         )
 
     assert sigmoid(32768, 8) > 1.3 * sigmoid(1024, 4)
+
+
+def test_unrolling_does_not_change_the_traffic() -> None:
+    """Rows of 4095 elements: tiles share sectors with their neighbours, in one load or in two."""
+    x, out = tensor(4, 4096, 4095), tensor(4, 4095)
+    one = launch(lambda: K.middle_sum_kernel[(64, 4)](x, out, 4096, 4095, RED=8, COLS=64))
+    counts = count(one)
+    load = counts.accesses[0]
+    halves = [
+        replace(load, executions=load.executions / 2, bytes=load.bytes / 2, sectors=load.sectors / 2) for _ in range(2)
+    ]
+    for half in halves:
+        half.footprint_executions, half.lines = load.footprint_executions / 2, load.lines / 2
+    unrolled = replace(counts, accesses=[*halves, *counts.accesses[1:]])
+    assert kernel_time(one, H200, unrolled).dram_bytes == kernel_time(one, H200, counts).dram_bytes
 
 
 def test_division_by_an_unknown_costs_instructions() -> None:
