@@ -70,10 +70,17 @@ def _slots(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
             pairs = list(_pairs(node.target, node.value))
         yield from pairs
         for name, value in pairs:
-            if not isinstance(value, (ast.Constant, ast.BinOp)):
+            if not _is_number(value):
                 yield from _numbered(name, value)
         if isinstance(node, ast.FunctionDef) and node.name in CALLERS:
             yield from _numbered(node.name, node)
+
+
+def _is_number(value: ast.expr) -> bool:
+    try:
+        return isinstance(literal(value), (int, float))
+    except (ValueError, TypeError, ArithmeticError):
+        return False
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:

@@ -8,8 +8,9 @@ Every trial runs on meta tensors, which costs milliseconds at any size, and must
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from mtmc.capture import capture
@@ -25,7 +26,9 @@ RUNGS = (65, 33, 17, 9, 5, 3, 2)
 COMFORT = 17  # lowered further only to come under the limits
 BATCH = 3
 ALIGNED = 16
-FACTORS = (2, 4, 8, 16, 32, 64)
+FACTORS = (2, 8, 32)
+# Operations traced (some three seconds) after which a search only seeks the limits, and after three times as many stops.
+PATIENCE = 8000
 # First rung, and the share of the limits to aim at: one variant below a typical block, one above it.
 SCALES = ((33, 0.02), (65, 0.2))
 
@@ -60,9 +63,16 @@ def find(
         search = _Search(problem, limit_flops, limit_elements)
     except BadInput as error:
         return ShrinkResult((), reason=str(error))
-    outcomes = [search.variant(base, share, full) for base, share in SCALES]
-    found = {outcome[0]: outcome[1] for outcome in outcomes if not isinstance(outcome, str)}
-    reason = next((outcome for outcome in outcomes if isinstance(outcome, str)), "")
+    found: dict[Problem, Graph | None] = {}
+    reason = ""
+    for base, share in SCALES:
+        if found and search.excess > share:
+            break  # the first variant costs what the second may: another of the kind shows nothing new
+        outcome = search.variant(base, share, full)
+        if isinstance(outcome, str):
+            reason = outcome
+            break
+        found.setdefault(*outcome)
     graphs = tuple(small for small in found.values() if small)
     return ShrinkResult(tuple(found), graphs, "" if found else reason, search.aligned(full) if found and full else None)
 
@@ -138,7 +148,11 @@ def _literals(call: ast.Call) -> list[Any]:
 
 @dataclass(frozen=True)
 class Trace:
-    """What one run on meta tensors called: the operations, their matrix-unit flops, the elements they made."""
+    """What one run on meta tensors called: the operations, their matrix-unit flops, the elements they made.
+
+    An operation is its name with, for each result, which dimensions have size 1 and whether it is contiguous: what
+    `compatible` asks of graphs.
+    """
 
     operations: tuple[str, ...]
     flops: float
@@ -171,11 +185,12 @@ def _recorder() -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
-            self.operations.append(str(func))
+            tensors = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+            self.operations.append(f"{func} {[([n == 1 for n in t.shape], t.is_contiguous()) for t in tensors]}")
             if count := flop_registry.get(func._overloadpacket):
                 self.flops += count(*args, **(kwargs or {}), out_val=result)
             if not any(returned.alias_info for returned in func._schema.returns):
-                self.elements += sum(t.numel() for t in tree_leaves(result) if isinstance(t, torch.Tensor))
+                self.elements += sum(t.numel() for t in tensors)
             return result
 
     return Recorder()
@@ -188,47 +203,51 @@ Sizes = dict[Group, int]
 
 
 class _Search:
-    """Finds sizes that the model takes; remembers trials."""
+    """Finds sizes that the model takes.
+
+    `trials` remembers every run; the rest belongs to the search under way: operations `spent`, the `groups` of slots and the
+    `factors` they are multiples of, the share of the limits that the result uses (`excess`).
+    """
 
     def __init__(self, problem: Problem, limit_flops: float, limit_elements: float) -> None:
         self.problem = problem
         self.limits = (limit_flops, limit_elements)
         self.full = trace(problem)
         self.slots = slots(problem)
+        self.spent = 0
+        self.excess = 0.0
+        self.groups: list[Group] = []
+        self.factors: dict[Group, int] = {}
         self.trials: dict[tuple[tuple[str, int], ...], Trace | None] = {}
 
     def variant(self, base: int, share: float, graph: Graph | None) -> tuple[Problem, Graph | None] | str:
         """Problem and graph near the rung `base`, or why there is none."""
-        reason = "no size of the model can be changed"
-        for by_value in (False, True):
-            groups = self._groups(by_value)
-            sizes = self._fit([g for g in groups if g[0].value > KEPT], base)
-            sizes = self._lower(sizes, groups, share)
-            if self._excess(sizes, 1.0) > 1.0:
-                reason = "the smallest sizes found still compute too much"
-                continue
-            problem = self._resized(sizes)
-            small = capture(problem).graph
-            if graph is None or (small is not None and compatible(graph, small)):
-                return problem, small
-            reason = "at smaller sizes the model runs other operations"
-        return reason
+        self.spent = 0
+        sizes = self._lower(self._fit(base), share)
+        self.excess = self._excess(sizes)
+        if self.excess > 1.0:
+            return "the smallest sizes found still compute too much" if sizes else "no size of the model can be changed"
+        problem = self._resized(sizes)
+        small = capture(problem).graph
+        if graph is None or (small is not None and compatible(graph, small)):
+            return problem, small
+        return "at smaller sizes the model runs other operations"
 
     def aligned(self, graph: Graph) -> tuple[Problem, Graph] | None:
         """Problem and graph with distinct multiples of 16, None where the model does not take them within the limits."""
         for by_value in (False, True):
-            groups = [g for g in self._groups(by_value) if g[0].value > 2 * ALIGNED]
+            groups = [group for group in self._grouped(by_value) if group[0].value > 2 * ALIGNED]
             sizes = {group: ALIGNED * (3 + place) for place, group in enumerate(groups)}
             sizes |= {group: BATCH for group in groups if _is_batch(group) and len(groups) > 2}
             sizes = {group: size for group, size in sizes.items() if size < group[0].value}
-            if self._takes(sizes) and self._excess(sizes, 1.0) <= 1.0:
+            if self._takes(sizes) and self._excess(sizes) <= 1.0:
                 problem = self._resized(sizes)
                 small = capture(problem).graph
                 if small is not None and compatible(graph, small):
                     return problem, small
         return None
 
-    def _groups(self, by_value: bool) -> list[Group]:
+    def _grouped(self, by_value: bool) -> list[Group]:
         """Slots that change together, ascending: each alone, or all of one value."""
         ordered = sorted(self.slots, key=lambda slot: slot.value)
         if not by_value:
@@ -236,55 +255,68 @@ class _Search:
         values = dict.fromkeys(slot.value for slot in ordered)
         return [tuple(slot for slot in ordered if slot.value == value) for value in values]
 
-    def _fit(self, groups: list[Group], base: int) -> Sizes:
-        """Odd distinct sizes for all groups if the model takes them, else the first that fits for one after the other."""
-        sizes = {group: base + 2 * place for place, group in enumerate(groups)}
-        sizes = {group: size for group, size in sizes.items() if size < group[0].value}
-        if self._takes(sizes):
-            return sizes
-        sizes = {}
+    def _fit(self, base: int) -> Sizes:
+        """Odd distinct sizes for everything if the model takes them, else the first that fits for one after the other."""
+        for by_value in (False, True):
+            self.groups = self._grouped(by_value)
+            large = [group for group in self.groups if group[0].value > KEPT]
+            self.factors = dict.fromkeys(large, 1)
+            sizes = {group: base + 2 * place for place, group in enumerate(large)}
+            sizes = {group: size for group, size in sizes.items() if size < group[0].value}
+            if self._takes(sizes):
+                return sizes
+        self.groups = self._grouped(False)
+        sizes = self._fit_each([group for group in self.groups if group[0].value > KEPT], base, {})
+        rest = [group for group in self.groups if group[0].value > KEPT and group not in sizes]
+        together = {group[0].value: tuple(g[0] for g in rest if g[0].value == group[0].value) for group in rest}
+        merged = [group for group in together.values() if len(group) > 1]
+        self.groups = [g for g in self.groups if not any(g[0] in group for group in merged)] + merged
+        return self._fit_each(merged, base, sizes)
+
+    def _fit_each(self, groups: list[Group], base: int, sizes: Sizes) -> Sizes:
+        """One group after the other at the first multiple that the model takes; the others stay."""
+        sizes = dict(sizes)
         for group in groups:
-            for size in self._ladder(group, base, set(sizes.values())):
-                if self._takes({**sizes, group: size}):
+            for factor in self._factors(group):
+                size = _free(base, factor, set(sizes.values()))
+                if size < group[0].value and self.spent < PATIENCE and self._takes({**sizes, group: size}):
                     sizes[group] = size
+                    self.factors[group] = factor
                     break
         return sizes
 
-    def _ladder(self, group: Group, base: int, taken: set[int]) -> Iterator[int]:
-        """Free sizes from `base` on: odd, then odd multiples of 2, 4, … and of the small sizes that divide the group's."""
+    def _factors(self, group: Group) -> list[int]:
+        """What a size may have to be a multiple of: 1, 2, 8, 32, and the small sizes that divide it now."""
         value = group[0].value
-        small = {slot.value for slot in self.slots if slot.value <= KEPT and value % slot.value == 0}
-        for factor in (1, *sorted({*FACTORS, *small})):
-            odd = -(-base // factor) | 1
-            free = (factor * n for n in range(odd, odd + 40, 2) if factor * n not in taken)
-            if (size := next(free, value)) < value:
-                yield size
+        return sorted({1, *FACTORS, *(slot.value for slot in self.slots if slot.value <= KEPT and value % slot.value == 0)})
 
-    def _lower(self, sizes: Sizes, groups: list[Group], share: float) -> Sizes:
+    def _lower(self, sizes: Sizes, share: float) -> Sizes:
         """Lower sizes, batches first, until `share` of the limits is met; the small ones only while the limits are not."""
-        stuck: set[Group] = set()
-        while self._excess(sizes, share) > 1.0:
-            over = self._excess(sizes, 1.0) > 1.0
-            free = [
-                group for group in groups if group not in stuck and (_floor(group, over) < sizes.get(group, group[0].value))
-            ]
+        stuck: set[tuple[Group, bool]] = set()
+        while (excess := self._excess(sizes)) > share:
+            over = excess > 1.0
+            if self.spent > (3 * PATIENCE if over else PATIENCE):
+                break
+            free = [g for g in self.groups if (g, over) not in stuck and _floor(g, over) < sizes.get(g, g[0].value)]
             if not free:
                 break
             group = max(free, key=lambda group: (_is_batch(group), sizes.get(group, group[0].value)))
             lower = self._lowered(sizes, group, _floor(group, over))
             if lower is None:
-                stuck.add(group)
+                stuck.add((group, over))
             else:
                 sizes = lower
         return sizes
 
     def _lowered(self, sizes: Sizes, group: Group, floor: int) -> Sizes | None:
-        """One group at the next rung that the model takes; a batch goes to the floor at once."""
+        """One group at one of the next two rungs, if the model takes it; a batch goes to the floor at once."""
         now = sizes.get(group, group[0].value)
-        for rung in (floor,) if _is_batch(group) else RUNGS:
-            for size in self._ladder(group, rung, set(sizes.values()) - {now}):
-                if floor <= size < now and self._takes({**sizes, group: size}):
-                    return {**sizes, group: size}
+        taken = set(sizes.values()) - {now}
+        rungs = (floor,) if _is_batch(group) else RUNGS
+        lower = [size for rung in rungs if floor <= (size := _free(rung, self.factors.get(group, 1), taken)) < now]
+        for size in lower[:2]:
+            if self._takes({**sizes, group: size}):
+                return {**sizes, group: size}
         return None
 
     def _resized(self, sizes: Sizes) -> Problem:
@@ -294,6 +326,7 @@ class _Search:
         """Trace at other sizes; None when the model does not take them or runs other operations."""
         key = tuple(sorted((slot.name, size) for group, size in sizes.items() for slot in group))
         if key not in self.trials:
+            self.spent += len(self.full.operations)
             try:
                 made = trace(self._resized(sizes))
                 self.trials[key] = made if made.operations == self.full.operations else None
@@ -304,10 +337,17 @@ class _Search:
     def _takes(self, sizes: Sizes) -> bool:
         return self._trace(sizes) is not None
 
-    def _excess(self, sizes: Sizes, share: float) -> float:
+    def _excess(self, sizes: Sizes) -> float:
+        """Share of the limits that these sizes use."""
         made = self._trace(sizes)
         assert made is not None
-        return max(made.flops / self.limits[0], made.elements / self.limits[1]) / share
+        return max(made.flops / self.limits[0], made.elements / self.limits[1])
+
+
+def _free(base: int, factor: int, taken: set[int]) -> int:
+    """The first odd multiple of `factor` from `base` on that is not taken (2 itself where `base` is 2)."""
+    first = factor * (-(-base // factor) | 1) if base > 2 else base
+    return next(size for size in count(first, 2 * factor) if size not in taken)
 
 
 def _is_batch(group: Group) -> bool:
@@ -318,7 +358,7 @@ def _floor(group: Group, over: bool) -> int:
     """The least size a group may have; `over` says that the limits are not met yet."""
     value = group[0].value
     if _is_batch(group):
-        return min(value, BATCH)
+        return min(value, 2 if over else BATCH)
     if value <= KEPT:
         return 2 if over and value > SMALLEST_KEPT else value
     return 2 if over else COMFORT
