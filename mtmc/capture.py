@@ -120,7 +120,7 @@ def _graph(exported: ExportedProgram, input_names: list[str], literals: Literals
     ]
     specs = iter(signature.input_specs)
     names = iter(input_names)
-    constants = {name: _literal(tensor, literals) for name, tensor in exported.constants.items() if name.startswith(LIFTED)}
+    constants = {name: _literal(tensor, literals) for name, tensor in exported.constants.items() if LIFTED in name}
     nodes = tuple(
         _placeholder(node, next(specs), names, constants) if node.op == "placeholder" else _operation(node) for node in kept
     )

@@ -56,7 +56,7 @@ def _sizes_at(
     """SIZES at a variant, if the program text is the same there but for sizes."""
     reference, normalized, text = full
     small = normalize(variant, varying, normalized.choices)
-    same = _sizeless(program_text(problem.name, small, reference)) == _sizeless(text)
+    same = _sizeless(program_text(problem.name, small, reference, normalized.graph)) == _sizeless(text)
     return small.sizes if same and small.sizes.keys() == normalized.sizes.keys() else None
 
 

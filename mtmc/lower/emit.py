@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
 from mtmc.graph import Graph, Node, Ref, TorchConst
 from mtmc.lower.normalize import Normalized
 from mtmc.lower.splice import library, template_text
-from mtmc.lower.units import library_names, unit_text
+from mtmc.lower.units import SHARED, library_names, operands_of, unit_text
 
 IMPORTS = """import torch
 import triton
@@ -44,9 +44,8 @@ class _Units:
     shared: list[str]
 
 
-def _units(graph: Graph) -> _Units:
+def _units(graph: Graph, leaders: dict[str, str]) -> _Units:
     units = _Units({}, {}, [])
-    seen: dict[Any, str] = {}
     for node in graph.nodes:
         if node.op != "unit":
             continue
@@ -55,25 +54,33 @@ def _units(graph: Graph) -> _Units:
             units.shared.append(kind)
             units.launchers[node.name] = f"launch_{kind}"
             continue
-        key = _signature(node, graph)
-        if key not in seen:
-            seen[key] = f"launch_{node.name}"
-            units.texts[node.name] = unit_text(node, graph)
-        units.launchers[node.name] = seen[key]
+        leader = leaders.get(node.name, node.name)
+        if leader not in units.texts or _pattern(node, graph) != _pattern(graph[leader], graph):
+            leader = node.name
+            units.texts[leader] = unit_text(node, graph)
+        units.launchers[node.name] = f"launch_{leader}"
     return units
 
 
-def _signature(node: Node, graph: Graph) -> Any:
-    """Equal for two nodes that the same kernel serves: the text with operands numbered, and all types."""
-    from mtmc.graph import Node as GraphNode
+def _leaders(graph: Graph) -> dict[str, str]:
+    """For each unit the first one that the same kernel serves: equal but for the names, on tensors of equal types."""
+    seen: dict[Any, str] = {}
+    found = {}
+    for node in graph.nodes:
+        if node.op == "unit" and node.kwargs["template"] not in SHARED:
+            types = tuple(graph[name].type for name in (node.name, *node.inputs))
+            found[node.name] = seen.setdefault((_pattern(node, graph), types), node.name)
+    return found
 
+
+def _pattern(node: Node, graph: Graph) -> str:
+    """Equal for two units whose kernels have the same text but for the names of node and operands."""
     names = {name: f"x{i}" for i, name in enumerate(node.inputs)}
-    facts = {k: _renamed(v, names) if isinstance(v, str) else v for k, v in node.kwargs.items()}
-    args = tuple(Ref(names[n]) for n in node.inputs)
-    nodes = tuple(GraphNode(names[n], graph[n].op, type=graph[n].type) for n in node.inputs)
-    facts.pop("results", None)
-    kinds = tuple((n.type, n.op == "scalar") for n in nodes)
-    return (repr(sorted(facts.items(), key=lambda kv: kv[0])), args, kinds, node.type)
+    facts = {k: _renamed(v, names) if isinstance(v, str) else v for k, v in node.kwargs.items() if k != "results"}
+    operands = () if "letters" in facts else operands_of(node, graph)
+    types = [graph[name].type for name in (node.name, *node.inputs)]
+    kinds = [found.dtype if found else "" for found in types]
+    return repr((sorted(facts.items()), [replace(o, name=names[o.name]) for o in operands], kinds))
 
 
 def _renamed(text: str, names: dict[str, str]) -> str:
@@ -245,10 +252,10 @@ MODEL_NEW = '''class ModelNew({entry}):
 '''
 
 
-def program_text(name: str, normalized: Normalized, reference: Reference) -> str:
-    """The whole file."""
+def program_text(name: str, normalized: Normalized, reference: Reference, like: Graph | None = None) -> str:
+    """The whole file. Nodes share kernels as those of the graph `like` do, which is this one at another size."""
     graph = normalized.graph
-    units = _units(graph)
+    units = _units(graph, _leaders(like or graph))
     movement = [template_text("movement", f) for f in dict.fromkeys(f for k in units.shared for f in MOVEMENT[k])]
     bodies = [*units.texts.values(), *movement]
     devices = [library()[n] for n in _closure(library_names("\n".join(bodies)))]

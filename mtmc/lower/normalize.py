@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,6 +45,11 @@ RULES: dict[str, Rule] = {
     "gather": view.gather,
 }
 COPIES = ("clone", "_to_copy", "lift_fresh_copy")  # not done unless a result would be an input's memory
+NAMES = {  # each to one of its own, in this order
+    "_native_batch_norm_legit_functional": "batch_norm",
+    "_native_batch_norm_legit_no_training": "batch_norm_fixed",
+    "_native_batch_norm_legit": "batch_norm_plain",
+}
 # Operators with several results: (rule of one result by index).
 PARTS: dict[str, Callable[[Builder, Node, int, TensorType], str]] = {
     "max": reduction.extremum_with_index,
@@ -86,8 +90,7 @@ def normalize(graph: Graph, varying: frozenset[str] = frozenset(), choices: dict
 
 def _rewrite(b: Builder, node: Node, graph: Graph, reasons: dict[str, str]) -> None:
     """One operator: by its rule, or as a PyTorch call with the reason noted."""
-    name = re.sub("_native_batch_norm_legit(_functional|_no_training)?", "batch_norm", node.name)
-    resolved = replace(_resolved(node, b.aliases), name=name)
+    resolved = replace(_resolved(node, b.aliases), name=_short(node.name))
     before = dict(b.nodes), dict(b.sizes)
     try:
         result = _apply(b, resolved, graph)
@@ -97,6 +100,13 @@ def _rewrite(b: Builder, node: Node, graph: Graph, reasons: dict[str, str]) -> N
         if node.type is not None or node.op != "getitem":
             reasons[node.name] = str(reason)
     b.aliases[node.name] = result
+
+
+def _short(name: str) -> str:
+    """A name of the graph in the length that a reader likes."""
+    for long, short in NAMES.items():
+        name = name.replace(long, short)
+    return name
 
 
 def _apply(b: Builder, node: Node, graph: Graph) -> str:

@@ -103,14 +103,14 @@ class _Splice(cst.CSTTransformer):
         if isinstance(func, cst.Name) and func.value in self.filling.expressions:
             return cst.parse_expression(self.filling.expressions[func.value])
         if m.matches(original_node, m.Call(m.Subscript(slice=[m.SubscriptElement(m.Index(m.Name("grid")))]))):
-            return updated_node.with_changes(args=list(self._launch_args(updated_node)))
+            return updated_node.with_changes(args=list(self._launch_args(original_node, updated_node)))
         return updated_node
 
-    def _launch_args(self, call: cst.Call) -> list[cst.Arg]:
+    def _launch_args(self, original: cst.Call, call: cst.Call) -> list[cst.Arg]:
         args: list[cst.Arg] = []
         placed = False
-        for arg in call.args:
-            if m.matches(arg, m.Arg(m.Name("operand"), keyword=None)):
+        for before, arg in zip(original.args, call.args, strict=True):
+            if m.matches(before, m.Arg(m.Name("operand"), keyword=None)):
                 args += [cst.Arg(cst.Name(o.name)) for o in self.filling.operands]
                 continue
             if arg.keyword and not placed:

@@ -1,0 +1,80 @@
+"""Captured, lowered and run in the interpreter: every operator family against eager PyTorch (see lowering_checks.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lowering_cases import CASES, Case, source
+
+from mtmc.capture import capture
+from mtmc.lower import Lowering, lower
+from mtmc.problem import Problem
+
+SCRIPT = Path(__file__).with_name("lowering_checks.py")
+PARTS = 2
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, str | None]:
+    root = str(SCRIPT.parents[2])
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": root}
+    commands = [[sys.executable, str(SCRIPT), str(part), str(PARTS)] for part in range(PARTS)]
+    jobs = [
+        subprocess.Popen(c, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for c in commands
+    ]
+    found: dict[str, str | None] = {}
+    for job in jobs:
+        out, errors = job.communicate(timeout=160)
+        assert job.returncode == 0, errors[-2000:]
+        found |= json.loads(out.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_lowered_program_computes_what_eager_does(name, results):
+    assert results[name] is None
+
+
+def lowered(tmp_path: Path, *cases: Case) -> Lowering:
+    path = tmp_path / "model.py"
+    path.write_text(source(cases))
+    problem = Problem("cases", path.read_text(), str(path))
+    return lower(problem, capture(problem))
+
+
+def test_equal_kernels_are_defined_once(tmp_path):
+    program = lowered(tmp_path, Case("F.relu(F.relu(x) + y)", {"x": "torch.randn(A, B)", "y": "torch.randn(A, B)"})).program
+    assert program.units == ("relu", "add")
+    assert program.text("ModelNew").count("launch_relu(") == 2
+
+
+def test_kernels_on_other_shapes_are_not_shared(tmp_path):
+    program = lowered(tmp_path, Case("F.relu(x), F.relu(y)", {"x": "torch.randn(A, B)", "y": "torch.randn(B, A)"})).program
+    assert program.units == ("relu", "relu_1")
+
+
+def test_what_stays_with_pytorch_is_named_with_the_reason(tmp_path):
+    found = lowered(tmp_path, Case("F.relu(x.cumsum(1))", {"x": "torch.randn(A, B)"}))
+    assert found.program.fallback_calls == ("aten.cumsum.default",)
+    assert found.reasons == {"cumsum": "no template for aten.cumsum.default"}
+
+
+def test_sizes_that_do_not_fit_the_text_are_told(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(source([Case("x + y", {"x": "torch.randn(A, B)", "y": "torch.randn(A, M - 32)"})]))
+    problem = Problem("cases", path.read_text(), str(path))
+    broadcast, whole = (Problem(**{**vars(problem), "overrides": (("M", 32 + n),)}) for n in (1, 37))
+    found = lower(broadcast, capture(broadcast), [capture(whole).graph, capture(broadcast).graph])
+    assert found.sizes == (None, {})
+
+
+def test_a_model_that_cannot_be_captured_becomes_the_reference(tmp_path):
+    found = lowered(tmp_path, Case("if x.sum() > 0:\n    return x\nreturn -x", {"x": "torch.randn(A, B)"}))
+    assert found.graph is None
+    assert "model" in found.reasons
+    assert "super().forward(*inputs)" in found.program.text("ModelNew")
