@@ -93,7 +93,8 @@ def _extras(timing: Timing) -> Iterable[str]:
     found = []
     if timing.host_ms is not None:
         beside = f" (eager: {milliseconds(timing.reference_host_ms)})" if timing.reference_host_ms is not None else ""
-        found.append(f"Wall time of a call, launches included: {milliseconds(timing.host_ms)}{beside}.")
+        what = "Launching, on the host" if timing.kind == "predicted" else "Wall time of a call, launches included"
+        found.append(f"{what}: {milliseconds(timing.host_ms)}{beside}, {timing.kind}.")
     if timing.peak_bytes is not None:
         found.append(f"Peak memory: {timing.peak_bytes / 2**20:.1f} MiB.")
     if timing.first_call_s is not None:
@@ -180,7 +181,7 @@ def _environment(run: Run) -> list[tuple[str, str]]:
         ("GPU", f"{info.profile.get('title', info.gpu)} (profile `{info.gpu}`)"),
         ("times", info.timing),
         ("search", f"policy {info.policy}, seed {info.seed}, at most {info.budget} candidates{limit}"),
-        *info.versions.items(),
+        *((name, text) for name, text in info.versions.items() if text),
     ]
 
 

@@ -1,9 +1,9 @@
 """Best-first search over the Tree of programs, under a budget.
 
 Three stages: the whole program's structure (fusion), then kernel by kernel by their share of the time, then everything
-again, library calls included. Within a stage the fastest program that still has something to try is looked at; the policy
-picks the action. Every decision draws from a generator seeded by (seed, number of the decision) and every verdict that is already
-known is taken from `known`, so running the loop again over a recorded run replays it, and then goes on.
+again, library calls included. Within a stage the best program that still has something to try is looked at; the policy picks
+the action. Every decision draws from a generator seeded by (seed, number of the decision) and every verdict that is
+already known is taken from `known`, so running the loop again over a recorded run replays it, and then goes on.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Protocol
 from mtmc import reward
 from mtmc.action import Action, Edit
 from mtmc.errors import Illegal
-from mtmc.policies.policy import Choice, Policy, View
+from mtmc.policies.policy import NEUTRAL, Choice, Policy, View
 from mtmc.program import Program
 from mtmc.step import Step
 from mtmc.tree import Tree, better, candidate_ms, reference_ms
 from mtmc.verdict import Verdict, Verified
 
 NEAR_FLOOR = 1.05
-WINDOW = 1.02  # a guided search goes on only from programs this close to the best
-LOOKAHEAD = 16  # actions predicted for one decision
+LOOKAHEAD = 12  # actions predicted for one decision
+DISCOURAGING = 1.05  # an action that was last predicted to cost more than 5 % is not predicted again
 REPAIRS = 2  # repairs tried in a row
 
 
@@ -109,6 +109,7 @@ class Search:
         self._proposals: dict[str, tuple[Action, ...]] = {}
         self._edits: dict[tuple[str, str], Edit | None] = {}
         self._predicted: dict[str, float | None] = {}
+        self._hints: dict[str, float] = {}
 
     def steps(self, first: Program) -> Iterator[Step]:
         """Run the search from the first program; each step is yielded as soon as it is judged."""
@@ -131,13 +132,11 @@ class Search:
         yield Scope()
 
     def _units(self) -> tuple[str, ...]:
-        """Units of the best program, the one with the largest share of the time first."""
-        best = self.tree.best
-        if not best:
-            return ()
-        timing = self.tree.timing(best)
+        """Units of the program at the front, the one with the largest share of the time first."""
+        front = self._front()
+        timing = self.tree.timing(front[0]) if front else None
         shares = timing.kernels_ms if timing else {}
-        return tuple(sorted(self.programs[best].units, key=lambda unit: -shares.get(unit, 0.0)))
+        return tuple(sorted(self.programs[front[0]].units, key=lambda unit: -shares.get(unit, 0.0))) if front else ()
 
     def _explore(self, scope: Scope) -> Iterator[Step]:
         """One stage. No stage but the last may use more than half of the candidates that are left."""
@@ -168,15 +167,30 @@ class Search:
         return bool(self.reason)
 
     def _select(self, scope: Scope, closed: set[str]) -> str:
-        """The program to go on from: a failed one that can be repaired, else the fastest; empty when none is left."""
+        """The program to go on from: a failed one that can be repaired, else one of the front; empty when none is left."""
         failed = [key for key in reversed(self.tree.keys) if self._repairable(key)]
-        verified = [key for key in self.tree.ranking if self._near_best(key)]
-        return next((key for key in (*failed, *verified) if key not in closed and self._legal(key, scope)), "")
+        keys = (*failed, *self._front())
+        return next((key for key in keys if key not in closed and self._legal(key, scope)), "")
 
-    def _near_best(self, key: str) -> bool:
-        here, best = self.tree.timing(key), self.tree.timing(self.tree.best)
-        assert here and best
-        return not self.policy.guided or best.speedup <= WINDOW * here.speedup
+    def _front(self) -> list[str]:
+        """Verified programs to go on from, in order: all by speed; in a guided search the best one.
+
+        There the end of the fusions after it that gain nothing yet comes first: they pay when the kernels are tuned.
+        """
+        best = self.tree.best
+        if not self.policy.guided or not best:
+            return list(self.tree.ranking)
+        chain = [best]
+        while fused := [key for key in self._fused(chain[-1]) if key not in chain]:
+            chain.append(fused[-1])
+        return list(dict.fromkeys((chain[-1], best)))
+
+    def _fused(self, key: str) -> list[str]:
+        """Programs one fusion after this one that are as fast as the best, oldest first."""
+        best = self.tree.timing(self.tree.best)
+        steps = [s for s in self.tree.steps if s.parent == key and s.action and s.action.family == "fusion"]
+        timings = [(step.child, self.tree.timing(step.child)) for step in steps]
+        return [child for child, timing in timings if best and timing and best.speedup <= NEUTRAL * timing.speedup]
 
     def _repairable(self, key: str) -> bool:
         """A failed program, not yet repaired, at the end of fewer than REPAIRS repairs and with fewer tried from it."""
@@ -227,11 +241,14 @@ class Search:
         return self.policy.choose(view, random.Random(f"{self.seed}:{self._decisions}"))
 
     def _predictions(self, key: str, legal: list[Action]) -> dict[str, float]:
-        """Predicted times (ms) of at most LOOKAHEAD actions, the kinds in turn."""
-        looked_at = [action for action in _in_turn(legal)[:LOOKAHEAD] if self._edit(key, action)]
-        edits = [self._edits[key, action.id] for action in looked_at]
-        times = self._predict([edit.after for edit in edits if edit])
-        return {action.id: ms for action, ms in zip(looked_at, times, strict=True) if ms is not None}
+        """Predicted times (ms) of at most LOOKAHEAD actions: those that looked good before first, new ones kind by kind."""
+        hopeful = [action for action in _in_turn(legal) if self._hints.get(action.id, 1.0) <= DISCOURAGING]
+        hopeful.sort(key=lambda action: self._hints.get(action.id, 1.0))
+        edits = {action.id: edit for action in hopeful[:LOOKAHEAD] if (edit := self._edit(key, action))}
+        here, *times = self._predict([self.programs[key], *(edit.after for edit in edits.values())])
+        found = dict(zip(edits, times, strict=True))
+        self._hints.update({name: ms / here if ms else math.inf for name, ms in found.items() if here})
+        return {name: ms for name, ms in found.items() if ms is not None}
 
     def _predict(self, programs: Sequence[Program]) -> list[float | None]:
         new = {program.key: program for program in programs if program.key not in self._predicted}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from mtmc.action import Action
-from mtmc.policies.policy import Choice, View
+from mtmc.policies.policy import NEUTRAL, Choice, View
 
 GAIN = 0.995  # predicted times closer than 0.5 % are the same
-NEUTRAL = 1.02  # a fusion may cost this much: what it opens up comes later
 DOUBT = 1.05  # when times are measured, the model may be wrong by this much …
 PATIENCE = 3  # … for so many tries in a row
 
@@ -31,5 +30,6 @@ def _worth_a_try(action: Action, view: View) -> bool:
     if view.best_ms is None:
         return True
     doubt = view.measured and view.failures < PATIENCE
-    margin = DOUBT if doubt else NEUTRAL if action.family == "fusion" else GAIN
+    plateau = action.family == "fusion" and not view.failures  # one from each program: else all orders would be tried
+    margin = DOUBT if doubt else NEUTRAL if plateau else GAIN
     return predicted < margin * view.best_ms

@@ -50,8 +50,8 @@ def unit_ms(program: Program, unit: str) -> float:
     return weight * (16 / value(program, unit, "BLOCK")) ** 0.5 / (1 + 0.1 * value(program, unit, "STAGES"))
 
 
-def time_ms(program: Program) -> float:
-    return sum(unit_ms(program, unit) for unit in program.units) - 0.5 * value(program, "", "FUSED")
+def time_ms(program: Program, fusion_gain_ms: float = 0.5) -> float:
+    return sum(unit_ms(program, unit) for unit in program.units) - fusion_gain_ms * value(program, "", "FUSED")
 
 
 @dataclass
@@ -94,12 +94,13 @@ class FakeEvaluator:
     floor_ms: float = 0.01
     reference_ms: float = REFERENCE_MS
     noise: float = 0.0
+    fusion_gain_ms: float = 0.5
     judged: list[str] = field(default_factory=list)
     predicted: list[str] = field(default_factory=list)
 
     def predict(self, programs: Sequence[Program]) -> list[float | None]:
         self.predicted += [program.key for program in programs]
-        return [None if too_large(program) else time_ms(program) for program in programs]
+        return [None if too_large(program) else time_ms(program, self.fusion_gain_ms) for program in programs]
 
     def judge(self, program: Program) -> Verdict:
         self.judged.append(program.key)
@@ -107,7 +108,7 @@ class FakeEvaluator:
             return CompileError("relu_kernel needs 262144 bytes of shared memory, 232448 are there.", "shared_memory")
         if not all(value(program, unit, "MASK") for unit in program.units):
             return Wrong("Element 64 differs.", "values", 1.0, 1e-7)
-        ms = time_ms(program)
+        ms = time_ms(program, self.fusion_gain_ms)
         speedup = self.reference_ms / ms
         spread = self.noise * speedup
         parts = {unit: unit_ms(program, unit) for unit in program.units}

@@ -150,6 +150,15 @@ def test_a_doubtful_model_gets_a_few_tries_when_times_are_measured():
     fusion = Action("fuse", "fusion", "model", (), "Fuse.")
     neutral = View(FIRST, Verdict(), (fusion, STOP), {fusion.id: 1.01}, best_ms=1.0)
     assert choose(neutral, random.Random(0)).action == fusion
+    assert choose(replace(neutral, failures=1), random.Random(0)).action == STOP
+
+
+def test_fusions_that_gain_nothing_make_one_path_and_tuning_goes_on_from_its_end():
+    search, steps = run(evaluator=FakeEvaluator(fusion_gain_ms=-0.01))
+    fused = next(s for s in steps if s.action and s.action.family == "fusion")
+    assert fused.index == 1 and steps[2].parent == fused.child, "slower by 0.1 %, and still gone on from"
+    assert value(search.programs[search.tree.best], "gemm", "BLOCK") == 128
+    assert sum(s.action.family == "fusion" for s in steps if s.action) == 1
 
 
 def test_random_weighs_families_not_actions():
