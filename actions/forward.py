@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from mtmc.errors import check
@@ -28,11 +28,21 @@ class Call:
 
 
 @dataclass(frozen=True)
+class View:
+    """`target = source.view(…)`, or another name for it: the same elements in the same order."""
+
+    line: int
+    target: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Forward:
-    """Lines of the class `ModelNew`, and the launcher calls in `kernels`."""
+    """Lines of the class `ModelNew`, and the launcher calls and views in `kernels`."""
 
     lines: tuple[str, ...]
     calls: tuple[Call, ...]
+    views: tuple[View, ...]
     first: int
 
     @staticmethod
@@ -53,13 +63,21 @@ class Forward:
     def assigning(self, name: str) -> Call | None:
         return next((c for c in self.calls if name in c.targets), None)
 
-    def with_calls(self, changed: dict[int, Call | None], before: dict[int, str] | None = None) -> str:
-        """Class text with calls replaced by line (None removes it); `before` inserts text lines ahead of a line."""
+    def followed(self, name: str) -> str:
+        """The name under which a value is read at last, when nothing but views read it before."""
+        while self.uses(name) == 1:
+            view = next((v for v in self.views if v.source == name), None)
+            if view is None:
+                return name
+            name = view.target
+        return name
+
+    def with_calls(self, changed: dict[int, Call | str | None]) -> str:
+        """Class text with lines replaced by a call, by a statement's text, or (None) by nothing."""
         out = []
         for number, line in enumerate(self.lines):
-            out.append((before or {}).get(number, ""))
-            call = changed.get(number, "keep")
-            out.append(line if call == "keep" else call.text if isinstance(call, Call) else "")
+            new = changed.get(number, line) if number in changed else line
+            out.append(new.text if isinstance(new, Call) else "" if new is None else new)
         return "".join(out)
 
 
@@ -71,7 +89,23 @@ def _parse(text: str) -> Forward:
     check(method is not None, "the class ModelNew has no method kernels")
     assert method is not None
     calls = [c for s in method.body if (c := _call(s)) is not None]
-    return Forward(tuple(text.splitlines(keepends=True)), tuple(calls), method.lineno - 1)
+    views = [v for s in method.body if (v := _view(s)) is not None]
+    return Forward(tuple(text.splitlines(keepends=True)), tuple(calls), tuple(views), method.lineno - 1)
+
+
+SAME_ORDER = ("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze")
+
+
+def _view(statement: ast.stmt) -> View | None:
+    if not (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)):
+        return None
+    value, target = statement.value, statement.targets[0].id
+    if isinstance(value, ast.Name):
+        return View(statement.lineno - 1, target, value.id)
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in SAME_ORDER:
+        source = value.func.value
+        return View(statement.lineno - 1, target, source.id) if isinstance(source, ast.Name) else None
+    return None
 
 
 def _call(statement: ast.stmt) -> Call | None:
@@ -84,8 +118,3 @@ def _call(statement: ast.stmt) -> Call | None:
     targets = tuple(n.id for n in names if isinstance(n, ast.Name))
     args = tuple(ast.unparse(a).replace("'", '"') for a in statement.value.args)
     return Call(statement.lineno - 1, targets, func.id, args)
-
-
-def moved(call: Call, **changes: tuple[str, ...]) -> Call:
-    """The call with other targets or args."""
-    return replace(call, **changes)  # type: ignore[arg-type]

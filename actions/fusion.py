@@ -14,10 +14,10 @@ import libcst as cst
 
 from mtmc.action import Action, Family
 from mtmc.actions.context import Context, units
-from mtmc.actions.forward import Call, Forward
+from mtmc.actions.forward import INDENT, Call, Forward
 from mtmc.actions.unit import Line, Unit, code, is_load, is_store, replace_names, statement, target
 from mtmc.errors import Illegal, check
-from mtmc.frames import Frame, broadcasts, operand_offset, pad
+from mtmc.frames import Frame, broadcasts, operand_offset, pad, seen_through_view
 from mtmc.graph import TensorType
 from mtmc.program import Program
 
@@ -76,15 +76,26 @@ def out_frame(context: Context, host: str, out: str) -> tuple[Frame, TensorType]
     return node.kwargs["frame_in"], made
 
 
-def load_text(context: Context, host: str, operand: str, frame: Frame, full: TensorType) -> tuple[str, dict[str, str]]:
-    """Text that loads a guest's operand in the host's frame, and its size arguments (name -> text over `{shape}`)."""
+def load_text(
+    context: Context, host: str, operand: str, frame: Frame, full: TensorType, read: TensorType | None = None
+) -> tuple[str, dict[str, str]]:
+    """Text that loads a guest's operand in the host's frame, and its size arguments (name -> text over `{shape}`).
+
+    `read` is the type under which the guest reads the host's value, where that is a view of it.
+    """
     found = context.graph[operand].type
-    check(found is not None and broadcasts(found.shape, full.shape), f"{operand} does not broadcast to the host's shape")
+    check(
+        found is not None and broadcasts(found.shape, (read or full).shape),
+        f"{operand} does not broadcast to the host's shape",
+    )
     assert found is not None
+    shape = seen_through_view(found.shape, read.shape, full.shape) if read else found.shape
+    check(shape is not None, f"{operand} covers a part of the host's dimensions")
+    assert shape is not None
     cast = ".to(tl.float32)" if found.dtype in ("float16", "bfloat16") else ""
-    if pad(found.shape, len(full.shape)) == full.shape:
+    if pad(shape, len(full.shape)) == full.shape:
         return f"{operand} = tl.load({operand}_ptr + INDEX, MASK){cast}", {}
-    offset = operand_offset(frame, full.shape, found.shape)
+    offset = operand_offset(frame, full.shape, shape)
     masks = MASKS.get(context.template(host), {})
     tile = [c for c in offset.coordinates if masks or c not in UNIFORM]
     mask = f", mask={masks.get(offset.coordinates, 'MASKED')}" if tile else ""
@@ -125,21 +136,49 @@ class FuseEpilogue:
         check("SPLIT" not in host.constants, "the host stores parts of its results")
         guest = guest_at(context, str(action["guest"]), reader)
         (value,) = call.targets
+        read = forward.followed(value)
         frame, full = out_frame(context, host.name, value)
-        check(context.graph[reader.targets[0]].type.shape == full.shape, "the guest changes the shape")  # type: ignore[union-attr]
-        check(not (frame and frame[0][0] == "index" and _needs_coordinates(context, guest, full)), "the host has no rows")
-        operands = [o for o in guest.operands if o != value]
-        text = _spliced_store(context, host, guest, operands, (frame, full, value))
-        host = _with_operands(text[0], operands, guest.scalars, text[1], "out.shape")
-        host = _dtype(host, full, context.graph[reader.targets[0]].type)
-        fused = Call(
-            reader.line,
-            reader.targets,
-            call.launcher,
-            (*call.args, *_added(call, operands), *_scalar_args(context, guest, reader, action)),
+        made, seen = context.graph[reader.targets[0]].type, context.graph[read].type
+        check(made is not None and seen is not None and made.shape == seen.shape, "the guest changes the shape")
+        check(not (frame and frame[0][0] == "index" and _needs_coordinates(context, guest, seen)), "the host has no rows")
+        check(read == value or not _coordinates(guest), "the guest counts rows that the host counts otherwise")
+        operands = [o for o in guest.operands if o != read]
+        host, sizes = _spliced_store(
+            context, host, guest, operands, Stored(frame, full, read, seen if read != value else None)
         )
-        program = host.into(context.program).replace("ModelNew", forward.with_calls({call.line: None, reader.line: fused}))
+        host = _dtype(_with_operands(host, operands, guest.scalars, sizes, "out.shape"), full, made)
+        args = (*call.args, *_added(call, operands), *_scalar_args(context, guest, reader, action))
+        program = host.into(context.program).replace("ModelNew", _joined(forward, call, reader, args))
         return without_dead(program)
+
+
+def _joined(forward: Forward, call: Call, reader: Call, args: tuple[str, ...]) -> str:
+    """Class text with the fused call in the reader's place; views between the two follow it."""
+    (value,) = call.targets
+    if value in reader.args:
+        return forward.with_calls({call.line: None, reader.line: replace(call, targets=reader.targets, args=args)})
+    changed: dict[int, Call | str | None] = {call.line: None}
+    between, name = "", value
+    while name not in reader.args:
+        view = next(v for v in forward.views if v.source == name)
+        changed[view.line], name = None, view.target
+        between += forward.lines[view.line]
+    changed[reader.line] = f"{replace(call, args=args).text}{between}{INDENT}{reader.targets[0]} = {name}\n"
+    return forward.with_calls(changed)
+
+
+def _coordinates(guest: Guest) -> bool:
+    return any(re.search(r"\b(row|col)\b", f) for f in guest.formulas)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How a host stores its value: frame, type, the name under which the guest reads it, its type there if it is a view."""
+
+    frame: Frame
+    full: TensorType
+    read: str
+    seen: TensorType | None
 
 
 def _scalar_args(context: Context, guest: Guest, reader: Call, action: Action) -> tuple[str, ...]:
@@ -151,18 +190,18 @@ def _added(call: Call, operands: Sequence[str]) -> tuple[str, ...]:
     return tuple(o for o in operands if o not in call.args)
 
 
-def _needs_coordinates(context: Context, guest: Guest, full: TensorType) -> bool:
+def _needs_coordinates(context: Context, guest: Guest, full: TensorType | None) -> bool:
+    assert full is not None
     shapes = [context.graph[o].type for o in guest.operands]
-    return any(s is not None and pad(s.shape, len(full.shape)) != full.shape and s.numel > 1 for s in shapes) or any(
-        re.search(r"\b(row|col)\b", f) for f in guest.formulas
+    return _coordinates(guest) or any(
+        s is not None and pad(s.shape, len(full.shape)) != full.shape and s.numel > 1 for s in shapes
     )
 
 
 def _spliced_store(
-    context: Context, host: Unit, guest: Guest, operands: Sequence[str], where: tuple[Frame, TensorType, str]
+    context: Context, host: Unit, guest: Guest, operands: Sequence[str], where: Stored
 ) -> tuple[Unit, dict[str, str]]:
     """The host with the guest's loads and formulas before its store, and the size arguments they need."""
-    frame, full, value = where
     sizes: dict[str, str] = {}
     stores = [line for line in host.lines if line.startswith("tl.store(")]
     check(len(stores) == 1, f"{host.name} stores {len(stores)} times")
@@ -176,13 +215,13 @@ def _spliced_store(
         index = code(store.args[0].value).partition(" + ")[2]
         new: list[Line] = []
         for operand in operands:
-            text, needed = load_text(context, host.name, operand, frame, full)
+            text, needed = load_text(context, host.name, operand, where.frame, where.full, where.seen)
             sizes.update(needed)
             load = _placed(text, index, mask)
             if code(load) not in present:
                 check(f"{operand}_ptr" not in host.parameters(), f"{operand} is already read in another way")
                 new.append(load)
-        names = {value: stored} if stored != value else {}
+        names = {where.read: stored} if stored != where.read else {}
         new += [statement(replace_names(f, names)) for f in guest.formulas]
         return [*new, statement(code(line).replace(f", {stored}", f", {guest.value}", 1))]
 
@@ -259,7 +298,7 @@ class FusePrologue:
         numbers = tuple(a for p, a in zip(unit.parameters(unit.launcher), made.args, strict=True) if p in guest.scalars)
         kept = tuple(a for a in call.args if a != name)
         fused = replace(call, args=(*kept, *(o for o in guest.operands if o not in kept), *numbers))
-        changed: dict[int, Call | None] = {call.line: fused}
+        changed: dict[int, Call | str | None] = {call.line: fused}
         if forward.uses(name) == 1:
             changed[made.line] = None
         program = host.into(context.program).replace("ModelNew", forward.with_calls(changed))
@@ -379,10 +418,13 @@ def _only_call(context: Context, unit: str) -> Call | None:
 
 
 def _only_reader(context: Context, forward: Forward, call: Call) -> Call | None:
-    """The one call that reads the one result of `call`, if nothing else does."""
-    if len(call.targets) != 1 or call.targets[0] in context.graph.results or forward.uses(call.targets[0]) != 1:
+    """The one call that reads the one result of `call`, directly or through views, if nothing else does."""
+    if len(call.targets) != 1:
         return None
-    readers = forward.calls_reading(call.targets[0])
+    name = forward.followed(call.targets[0])
+    if {name, call.targets[0]} & context.graph.results or forward.uses(name) != 1:
+        return None
+    readers = forward.calls_reading(name)
     return readers[0] if len(readers) == 1 else None
 
 
@@ -415,7 +457,12 @@ class FuseSecondPass:
                 continue
             call = _only_call(context, unit.name)
             reader = call and _only_reader(context, forward, call)
-            if reader and context.template(_unit_name(reader)) == "pointwise.rows":
+            if (
+                reader
+                and call
+                and call.targets[0] in reader.args
+                and context.template(_unit_name(reader)) == "pointwise.rows"
+            ):
                 sentence = f"Let {unit.name} go over its rows again and compute {_unit_name(reader)} in the same kernel."
                 yield Action(self.kind, self.family, unit.name, (("guest", _unit_name(reader)),), sentence)
 
@@ -431,7 +478,7 @@ class FuseSecondPass:
         out = context.graph[reader.targets[0]].type
         assert out is not None
         check(out.shape == full, "the guest does not go over the same rows")
-        check(value in guest.operands, "the guest does not read the reduction")
+        check(value in guest.operands, "the guest does not read the reduction itself")
         reduced = context.graph[value].type
         assert reduced is not None
         check(len(reduced.shape) == len(full) or reduced.numel == 1, "the reduction does not keep its dimensions")

@@ -58,8 +58,8 @@ def _online_softmax(unit: Unit, found: list[cst.For]) -> Unit:
     first = [
         *found[0].body.body[:-1],
         statement(f'fresh = tl.maximum(peak, tl.where(mask, {x}, float("-inf")))'),
-        statement('total *= tl.where(fresh == float("-inf"), 1.0, tl.exp(peak - fresh))'),
-        statement(f"total += tl.where(mask, tl.exp({x} - fresh), 0.0)"),
+        statement('less = tl.where(fresh == float("-inf"), 1.0, tl.exp(peak - fresh))'),
+        statement(f"total, lost = op_add(total * less, lost * less, tl.where(mask, tl.exp({x} - fresh), 0.0))"),
         statement("peak = fresh"),
     ]
     lines: list[Line] = []
@@ -78,14 +78,15 @@ def _online_softmax(unit: Unit, found: list[cst.For]) -> Unit:
 
 def _welford(unit: Unit, found: list[cst.For]) -> Unit:
     """Lane-wise count, mean and squared deviations, merged as in `templates/moments.py`."""
-    x = _value(_last(found[0]), r"tl\.where\(mask, (.+), 0\.0\)")
+    x = _value(_last(found[0]), r"tl\.where\(mask, (.+), 0\.0\)\)$")
     update = [
         *found[0].body.body[:-1],
         statement("count += tl.where(mask, 1.0, 0.0)"),
         statement(f"delta = tl.where(mask, {x} - total, 0.0)"),
-        statement("total += delta / tl.maximum(count, 1.0)"),
-        statement(f"squares += delta * tl.where(mask, {x} - total, 0.0)"),
+        statement("total, lost = op_add(total, lost, delta / tl.maximum(count, 1.0))"),
+        statement(f"squares, rest = op_add(squares, rest, delta * tl.where(mask, {x} - total, 0.0))"),
     ]
+    again = [line for line in unit.body if target(line) == "lost"][-1]  # cleared for the second pass, which goes
     lines: list[Line] = []
     for line in unit.body:
         if line is found[0]:
@@ -93,13 +94,13 @@ def _welford(unit: Unit, found: list[cst.For]) -> Unit:
         elif line is found[1]:
             continue
         elif target(line) == "total":
-            lines += [line, statement(code(line).replace("total", "count"))]
+            lines += [line, *(statement(code(line).replace("total", name)) for name in ("count", "rest"))]
         elif target(line) == "mean":
             lines += [
                 statement("mean = tl.sum(count * total, axis=0) / cols"),
                 statement("squares += count * (total - mean) * (total - mean)"),
             ]
-        else:
+        elif line is not again:
             lines.append(line)
     return unit.with_body(lines)
 

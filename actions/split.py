@@ -23,7 +23,12 @@ def _reduced(context: Context, unit: str) -> tuple[int, int]:
     if host is None or host.kwargs["template"] not in ("reduction.row", "moments.row", "moments.chan"):
         return 0, 0
     source = context.graph[host.inputs[0]].type
-    if source is None or host.type is None or host.kwargs.get("combine", "op_add") != "op_add":
+    if (
+        source is None
+        or host.type is None
+        or host.kwargs.get("combine", "op_add") != "op_add"
+        or host.type.dtype not in ("float32", "float16", "bfloat16")
+    ):
         return 0, 0
     results = max(host.type.numel, 1)
     return results, source.numel // results

@@ -82,3 +82,41 @@ def split_for(full: tuple[int, ...], shapes: list[tuple[int, ...]]) -> int:
             break
         split = d
     return min(split, rank - 1)
+
+
+def _groups(a: tuple[int, ...], b: tuple[int, ...]) -> list[tuple[range, range]] | None:
+    """Runs of dimensions of two shapes with equal products, aligned from the left; None for unlike shapes."""
+    if prod(a) != prod(b) or 0 in a:
+        return None
+    groups, i, j = [], 0, 0
+    while i < len(a) or j < len(b):
+        k, m = min(i + 1, len(a)), min(j + 1, len(b))
+        while prod(a[i:k]) != prod(b[j:m]):
+            if prod(a[i:k]) < prod(b[j:m]):
+                k += 1
+            else:
+                m += 1
+            if k > len(a) or m > len(b):
+                return None
+        groups.append((range(i, k), range(j, m)))
+        i, j = k, m
+    return groups
+
+
+def seen_through_view(shape: tuple[int, ...], full: tuple[int, ...], viewed: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Shape of a contiguous operand that broadcasts to `full`, as one that broadcasts to `viewed`, a view of `full`.
+
+    None where a dimension of the view would be covered in part. [C, 1, 1] over [N, C, H, W] is [G, C/G, 1, 1] over
+    [N, G, C/G, H, W].
+    """
+    groups = _groups(full, viewed)
+    shape = pad(shape, len(full))
+    if groups is None:
+        return None
+    found: list[int] = []
+    for mine, theirs in groups:
+        whole = all(shape[d] == full[d] for d in mine)
+        if not whole and any(shape[d] != 1 for d in mine):
+            return None
+        found += [viewed[d] if whole else 1 for d in theirs]
+    return tuple(found)

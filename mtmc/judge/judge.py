@@ -83,7 +83,7 @@ class Judge:
     def reference(self) -> ReferenceTimes:
         """Times of the reference, measured or predicted. Raises InfraError when it cannot be run."""
         if self.measure:
-            job = ReferenceJob(problem=self.problem, modes=self.modes, seed=self.seed, seconds=self.deadlines.reference)
+            job = ReferenceJob(problem=self.problem, modes=(), seed=self.seed, seconds=self.deadlines.reference)
             return _need(self.executor.submit(job).result(), ReferenceTimes)
         predicted = PredictReferenceJob(problem=self.problem, profile=self.profile, seconds=self.deadlines.compile)
         return _need(self.executor.submit(predicted).result(), ReferenceTimes)
@@ -96,6 +96,13 @@ class Judge:
         job = DrawsJob(problem=self.variants[0][0], seed=self.seed, seconds=self.deadlines.verify)
         found: tuple[str, ...] = _need(self.executor.submit(job).result(), tuple)
         return found
+
+    def _draws(self, program: Program, final: bool) -> tuple[str, ...]:
+        """All usable distributions; in a search on a GPU the file's own and one more, another for other programs."""
+        own, *others = self.draws
+        if final or not self.measure or not others:
+            return self.draws
+        return own, others[sum(map(ord, program.key)) % len(others)]
 
     def judge(self, program: Program) -> Verdict:
         """Compile, verify, and time or predict; from the cache where it was judged before."""
@@ -170,7 +177,7 @@ class Judge:
                 problem=problem,
                 source=program.source,
                 sizes=sizes,
-                draws=self.draws if number == 0 or problem is self.problem else ("own",),
+                draws=self._draws(program, final) if number == 0 or problem is self.problem else ("own",),
                 precision=self.precision,
                 seed=seed,
                 repeat=self.measure or number == 0,  # the interpreter has no races of its own: once is enough

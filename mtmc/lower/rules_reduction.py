@@ -16,9 +16,9 @@ FEW_ROWS = 512  # programs of one row each below which a large GPU stays half em
 # kind: (identity for floats, combine, finish)
 KINDS = {
     "sum": ("0.0", "op_add", "op_sum_over"),
-    "prod": ("1.0", "op_multiply", "op_prod_over"),
-    "max": ('float("-inf")', "op_nan_maximum", "op_max_over"),
-    "min": ('float("inf")', "op_nan_minimum", "op_min_over"),
+    "prod": ("1.0", "op_keep_product", "op_prod_over"),
+    "max": ('float("-inf")', "op_keep_max", "op_max_over"),
+    "min": ('float("inf")', "op_keep_min", "op_min_over"),
 }
 
 
@@ -83,7 +83,7 @@ def reduce(b: Builder, name: str, kind: str, source: str, over: Over, dtype: str
     if out not in FLOATS:
         if kind != "sum":
             raise NotMine(f"{kind} of integers")
-        identity = "0"
+        identity, combine = "0", "op_count"
     cols_from = {c: (i, j) for c, i, j in frame}
     acc = compute_type(out)
     return b.unit(

@@ -90,7 +90,11 @@ NO_COMPILE = changed(("tl.maximum(x * scale, 0.0)", "tl.no_such_function(x)"))
 OUT_OF_BOUNDS = changed(("x = tl.load(x_ptr + index, mask=mask)", "x = tl.load(x_ptr + index)"))
 MASKED_STORE_TOO_FAR = changed(("mask = index < numel", "mask = index < numel + 1"))
 FOR_EVER = changed(
-    ("    tl.store(", "    step = numel\n    while step > 0:\n        step = tl.maximum(step, 1)\n    tl.store(")
+    (
+        "    tl.store(",
+        "    again = 1\n    while again > 0:\n        again = (tl.load(x_ptr, volatile=True) < float('inf')).to(tl.int32)\n"
+        "    tl.store(",
+    )
 )
 HOST_FOR_EVER = changed(("    numel = x.numel()", "    numel = x.numel()\n    while True:\n        pass"))
 EXITS = changed(("    numel = x.numel()", "    import os\n    numel = x.numel()\n    os._exit(3)"))

@@ -17,6 +17,8 @@ def row_kernel(operand_ptr, mean_ptr, var_ptr, cols, BLOCK: tl.constexpr):
     count = tl.zeros((BLOCK,), ACC)
     mean = tl.zeros((BLOCK,), ACC)
     squares = tl.zeros((BLOCK,), ACC)
+    lost = tl.zeros((BLOCK,), ACC)
+    rest = tl.zeros((BLOCK,), ACC)
     for start in range(first, last, BLOCK):
         col = start + tl.arange(0, BLOCK)
         mask = col < last
@@ -24,8 +26,8 @@ def row_kernel(operand_ptr, mean_ptr, var_ptr, cols, BLOCK: tl.constexpr):
         operand = tl.load(operand_ptr + index, mask=mask)
         count += mask.to(ACC)
         delta = tl.where(mask, operand - mean, 0.0)
-        mean += delta / tl.maximum(count, 1.0)
-        squares += delta * tl.where(mask, operand - mean, 0.0)
+        mean, lost = op_add(mean, lost, delta / tl.maximum(count, 1.0))
+        squares, rest = op_add(squares, rest, delta * tl.where(mask, operand - mean, 0.0))
     n = last - first
     total_mean = tl.sum(count * mean, axis=0) / n
     total_squares = tl.sum(squares + count * (mean - total_mean) * (mean - total_mean), axis=0)
@@ -52,6 +54,8 @@ def chan_kernel(operand_ptr, mean_ptr, var_ptr, rows, reds, cols, BLOCK: tl.cons
     count = tl.zeros((BLOCK,), ACC)
     mean = tl.zeros((BLOCK,), ACC)
     squares = tl.zeros((BLOCK,), ACC)
+    lost = tl.zeros((BLOCK,), ACC)
+    rest = tl.zeros((BLOCK,), ACC)
     for start in range(first, last, BLOCK):
         at = start + tl.arange(0, BLOCK)
         row = (at // cols).to(tl.int64)
@@ -61,8 +65,8 @@ def chan_kernel(operand_ptr, mean_ptr, var_ptr, rows, reds, cols, BLOCK: tl.cons
         operand = tl.load(operand_ptr + index, mask=mask)
         count += mask.to(ACC)
         delta = tl.where(mask, operand - mean, 0.0)
-        mean += delta / tl.maximum(count, 1.0)
-        squares += delta * tl.where(mask, operand - mean, 0.0)
+        mean, lost = op_add(mean, lost, delta / tl.maximum(count, 1.0))
+        squares, rest = op_add(squares, rest, delta * tl.where(mask, operand - mean, 0.0))
     n = last - first
     total_mean = tl.sum(count * mean, axis=0) / n
     total_squares = tl.sum(squares + count * (mean - total_mean) * (mean - total_mean), axis=0)

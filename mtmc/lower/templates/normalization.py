@@ -18,6 +18,7 @@ def softmax_row_kernel(operand_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     peak = tl.full((BLOCK,), float("-inf"), ACC)
     total = tl.zeros((BLOCK,), ACC)
+    lost = tl.zeros((BLOCK,), ACC)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)
         mask = col < cols
@@ -30,7 +31,7 @@ def softmax_row_kernel(operand_ptr, out_ptr, cols, BLOCK: tl.constexpr):
         mask = col < cols
         index = row * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
-        total += tl.where(mask, tl.exp(operand - top), 0.0)
+        total, lost = op_add(total, lost, tl.where(mask, tl.exp(operand - top), 0.0))
     norm = tl.sum(total, axis=0)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)
@@ -57,6 +58,7 @@ def softmax_mid_kernel(operand_ptr, out_ptr, reds, cols, RED: tl.constexpr, BLOC
     col = ((tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK))[None, :]
     peak = tl.full((RED, BLOCK), float("-inf"), ACC)
     total = tl.zeros((RED, BLOCK), ACC)
+    lost = tl.zeros((RED, BLOCK), ACC)
     for start in range(0, reds, RED):
         red = (start + tl.arange(0, RED))[:, None]
         mask = (red < reds) & (col < cols)
@@ -69,7 +71,7 @@ def softmax_mid_kernel(operand_ptr, out_ptr, reds, cols, RED: tl.constexpr, BLOC
         mask = (red < reds) & (col < cols)
         index = (row * reds + red) * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
-        total += tl.where(mask, tl.exp(operand - top), 0.0)
+        total, lost = op_add(total, lost, tl.where(mask, tl.exp(operand - top), 0.0))
     norm = tl.sum(total, axis=0)[None, :]
     for start in range(0, reds, RED):
         red = (start + tl.arange(0, RED))[:, None]
@@ -94,20 +96,22 @@ def launch_softmax_mid(operand):
 def normalize_row_kernel(operand_ptr, out_ptr, cols, EPS: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     total = tl.zeros((BLOCK,), ACC)
+    lost = tl.zeros((BLOCK,), ACC)
     squares = tl.zeros((BLOCK,), ACC)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)
         mask = col < cols
         index = row * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
-        total += tl.where(mask, operand, 0.0)
+        total, lost = op_add(total, lost, tl.where(mask, operand, 0.0))
     mean = tl.sum(total, axis=0) / cols
+    lost = tl.zeros((BLOCK,), ACC)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)
         mask = col < cols
         index = row * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
-        squares += tl.where(mask, (operand - mean) * (operand - mean), 0.0)
+        squares, lost = op_add(squares, lost, tl.where(mask, (operand - mean) * (operand - mean), 0.0))
     rstd = 1.0 / tl.sqrt(tl.sum(squares, axis=0) / cols + EPS)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)

@@ -83,12 +83,6 @@ def op_softplus(x, beta, threshold):
 
 
 @triton.jit
-def op_softsign(x):
-    """x / (1 + |x|)."""
-    return x / (1.0 + tl.abs(x))
-
-
-@triton.jit
 def op_hardtanh(x, low, high):
     """x clipped to [low, high], NaN kept."""
     return tl.where(x < low, low, tl.where(x > high, high, x))
@@ -177,9 +171,36 @@ def op_nan_minimum(a, b):
 
 
 @triton.jit
-def op_add(a, b):
-    """a + b."""
-    return a + b
+def op_add(acc, lost, x):
+    """acc + x and the rounding error that the next step gives back (Kahan 1965); an infinite sum loses nothing."""
+    y = x - lost
+    total = acc + y
+    rest = (total - acc) - y
+    return total, tl.where(rest == rest, rest, 0.0)
+
+
+@triton.jit
+def op_count(acc, lost, x):
+    """acc + x of integers."""
+    return acc + x, lost
+
+
+@triton.jit
+def op_keep_product(acc, lost, x):
+    """acc * x."""
+    return acc * x, lost
+
+
+@triton.jit
+def op_keep_max(acc, lost, x):
+    """max(acc, x), NaN where either is NaN."""
+    return op_nan_maximum(acc, x), lost
+
+
+@triton.jit
+def op_keep_min(acc, lost, x):
+    """min(acc, x), NaN where either is NaN."""
+    return op_nan_minimum(acc, x), lost
 
 
 @triton.jit
@@ -212,18 +233,6 @@ def op_min_over(acc):
     """Minimum over axis 0, NaN when one is there."""
     nans = tl.sum((acc != acc).to(tl.int32), axis=0)
     return tl.where(nans > 0, float("nan"), tl.min(acc, axis=0))
-
-
-@triton.jit
-def op_max_over_int(acc):
-    """Maximum over axis 0 of integers."""
-    return tl.max(acc, axis=0)
-
-
-@triton.jit
-def op_min_over_int(acc):
-    """Minimum over axis 0 of integers."""
-    return tl.min(acc, axis=0)
 
 
 @triton.jit

@@ -1,6 +1,6 @@
 """Reductions of x seen as [rows, red, cols]: over the last extent (`row`), over the middle one (`mid`), over the outer two (`chan`).
 
-`identity`, `combine()` and `finish()` stand for the kind: 0, add, sum_over for a sum. A masked lane takes the identity *after* any fused
+`identity`, `combine()` and `finish()` stand for the kind: 0, op_add, op_sum_over for a sum, whose lanes carry what rounding lost. A masked lane takes the identity *after* any fused
 formula, so a formula may map 0 to anything.
 """
 
@@ -12,8 +12,8 @@ identity = 0.0
 
 
 @triton.jit
-def combine(acc, x):
-    return acc + x
+def combine(acc, lost, x):
+    return acc + x, lost
 
 
 @triton.jit
@@ -25,12 +25,13 @@ def finish(acc):
 def row_kernel(operand_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     acc = tl.full((BLOCK,), identity, ACC)
+    lost = tl.full((BLOCK,), 0, ACC)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)
         mask = col < cols
         index = row * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
-        acc = combine(acc, tl.where(mask, operand, identity))
+        acc, lost = combine(acc, lost, tl.where(mask, operand, identity))
     value = finish(acc)
     out_index = row
     tl.store(out_ptr + out_index, value)
@@ -51,12 +52,13 @@ def mid_kernel(operand_ptr, out_ptr, reds, cols, RED: tl.constexpr, BLOCK: tl.co
     row = (tl.program_id(0) // blocks).to(tl.int64)
     col = ((tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK))[None, :]
     acc = tl.full((RED, BLOCK), identity, ACC)
+    lost = tl.full((RED, BLOCK), 0, ACC)
     for start in range(0, reds, RED):
         red = (start + tl.arange(0, RED))[:, None]
         mask = (red < reds) & (col < cols)
         index = (row * reds + red) * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
-        acc = combine(acc, tl.where(mask, operand, identity))
+        acc, lost = combine(acc, lost, tl.where(mask, operand, identity))
     value = finish(acc)[None, :]
     out_index = row * cols + col
     tl.store(out_ptr + out_index, value, mask=col < cols)
@@ -75,6 +77,7 @@ def launch_mid(operand):
 def chan_kernel(operand_ptr, out_ptr, rows, reds, cols, BLOCK: tl.constexpr):
     red = tl.program_id(0)
     acc = tl.full((BLOCK,), identity, ACC)
+    lost = tl.full((BLOCK,), 0, ACC)
     for start in range(0, rows * cols, BLOCK):
         at = start + tl.arange(0, BLOCK)
         row = (at // cols).to(tl.int64)
@@ -82,7 +85,7 @@ def chan_kernel(operand_ptr, out_ptr, rows, reds, cols, BLOCK: tl.constexpr):
         mask = at < rows * cols
         index = (row * reds + red) * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
-        acc = combine(acc, tl.where(mask, operand, identity))
+        acc, lost = combine(acc, lost, tl.where(mask, operand, identity))
     value = finish(acc)
     out_index = red
     tl.store(out_ptr + out_index, value)
