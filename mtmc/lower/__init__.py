@@ -79,4 +79,5 @@ def reference_of(problem: Problem) -> Reference:
     tensors = (*model.parameters(), *model.buffers())
     found["dtypes"] = tuple(str(t.dtype) for t in tensors)
     found["shapes"] = tuple(tuple(t.shape) for t in tensors)
+    found["strides"] = tuple(t.stride() for t in tensors)
     return Reference(reference_source(problem), problem.entry, found)

@@ -170,32 +170,34 @@ def _kernels_method(graph: Graph, units: _Units) -> list[str]:
     return [*lines, f"        return {_result(graph.output)}"]
 
 
-def _supports(graph: Graph, exact: bool) -> list[str]:
-    """Text of `supports`; `exact` where sizes are baked in and only the captured shapes hold."""
+def _supports(graph: Graph) -> list[str]:
+    """Text of `supports`. Shapes must be the captured ones: what broadcasts, and sizes in views, was read off them."""
     inputs = [n for n in graph.nodes if n.op == "input"]
-    names = ", ".join(n.name for n in inputs)
-    tensors = [n for n in inputs if n.type is not None]
-    conditions = []
-    for node in tensors:
-        assert node.type is not None
-        shape = f"{node.name}.shape == {node.type.shape!r}" if exact else f"{node.name}.dim() == {len(node.type.shape)}"
-        conditions.append(f"{node.name}.dtype == torch.{node.type.dtype} and {shape} and {node.name}.is_contiguous()")
-    for node in inputs:
-        if node.type is None:
-            conditions.append(f"{node.name} == {node.args[0]!r}")
-    joined = "\n        and ".join(["model.unchanged", "not named", *conditions])
-    everything = f"{', '.join(n.name for n in tensors)}{',' if tensors else ''}"
+    tensors = [n.name for n in inputs if n.type is not None]
+    conditions = "\n        and ".join(_condition(node) for node in inputs)
+    takes = [f"    {', '.join(n.name for n in inputs)}, = inputs", f"    if not ({conditions}):", "        return False"]
     return [
-        f"def supports(model, {names}, **named):" if names else "def supports(model, **named):",
+        "def supports(model, *inputs):",
         '    """Where the kernels hold. Elsewhere, and for gradients or autocast, the reference computation runs."""',
-        f"    tensors = ({everything} *model.parameters(), *model.buffers())",
+        f"    if not model.unchanged or len(inputs) != {len(inputs)}:",
+        "        return False",
+        *(takes if inputs else []),
+        f"    tensors = ({''.join(f'{name}, ' for name in tensors)}*model.parameters(), *model.buffers())",
         "    if torch.is_autocast_enabled('cuda') or torch.is_grad_enabled() and any(t.requires_grad for t in tensors):",
         "        return False",
         "    device = tensors[0].device",
-        "    if device.type != 'cuda' or any(t.device != device for t in tensors):",
-        "        return False",
-        f"    return bool(\n        {joined}\n    )",
+        "    return device.type == 'cuda' and all(t.device == device for t in tensors)",
     ]
+
+
+def _condition(node: Node) -> str:
+    """What `supports` asks of one input."""
+    name, type = node.name, node.type
+    if type is None:
+        return f"not isinstance({name}, torch.Tensor) and {name} == {node.args[0]!r}"
+    laid = f"{name}.is_contiguous()" if type.contiguous else f"{name}.stride() == {type.strides!r}"
+    tensor = f"isinstance({name}, torch.Tensor) and {name}.dtype == torch.{type.dtype}"
+    return f"{tensor} and {name}.shape == {type.shape!r} and {laid}"
 
 
 def _config_lines(reference: Reference) -> list[str]:
@@ -214,6 +216,7 @@ def _config_lines(reference: Reference) -> list[str]:
         "    found.pop('unchanged', None)",
         "    found['dtypes'] = tuple(str(t.dtype) for t in (*model.parameters(), *model.buffers()))",
         "    found['shapes'] = tuple(tuple(t.shape) for t in (*model.parameters(), *model.buffers()))",
+        "    found['strides'] = tuple(t.stride() for t in (*model.parameters(), *model.buffers()))",
         "    return found",
     ]
 
@@ -246,7 +249,7 @@ MODEL_NEW = '''class ModelNew({entry}):
         return self
 
     def forward(self, *inputs, **named):
-        if not {guard}:
+        if named or not supports(self, *inputs):
             return super().forward(*inputs, **named)
         return self.kernels(*inputs)
 '''
@@ -268,16 +271,10 @@ def program_text(name: str, normalized: Normalized, reference: Reference, like: 
     parts += [
         "# Sizes that no kernel can read from a tensor.\n" + f"SIZES = {_dict_text(normalized.sizes)}",
         "\n".join(_config_lines(reference)),
-        "\n".join(_supports(graph, _is_exact(normalized))),
-        MODEL_NEW.format(entry=reference.entry, guard="supports(self, *inputs, **named)")
-        + "\n"
-        + "\n".join(_kernels_method(graph, units)),
+        "\n".join(_supports(graph)),
+        MODEL_NEW.format(entry=reference.entry) + "\n" + "\n".join(_kernels_method(graph, units)),
     ]
     return "\n\n\n".join(p.strip("\n") for p in parts) + "\n"
-
-
-def _is_exact(normalized: Normalized) -> bool:
-    return bool(normalized.sizes) or any(n.op == "torch" for n in normalized.graph.nodes)
 
 
 def _closure(names: Sequence[str]) -> list[str]:

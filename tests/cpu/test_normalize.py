@@ -6,12 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+import torch
 from lowering_cases import CASES, Case, source
 
 from mtmc.capture import capture
+from mtmc.judge import candidate
 from mtmc.lower import Lowering, lower
 from mtmc.problem import Problem
 
@@ -78,3 +83,73 @@ def test_a_model_that_cannot_be_captured_becomes_the_reference(tmp_path):
     assert found.graph is None
     assert "model" in found.reasons
     assert "super().forward(*inputs)" in found.program.text("ModelNew")
+
+
+@pytest.fixture
+def guarded(tmp_path, monkeypatch) -> Iterator[ModuleType]:
+    """A program whose guard takes the CPU for a GPU, and whose kernels only say that they ran."""
+    case = Case(
+        "self.f(x) * s + y", {"x": "torch.randn(A, B)", "s": "2.5", "y": "torch.randn(N, A).t()"}, "self.f = nn.Linear(B, N)"
+    )
+    text = lowered(tmp_path, case).program.source.replace("device.type == 'cuda'", "device.type == 'cpu'")
+    monkeypatch.chdir(tmp_path)
+    with candidate.imported(text) as module:
+        module.ModelNew.kernels = lambda self, *inputs: "kernels"  # type: ignore[attr-defined]
+        yield module
+
+
+def inputs(rows: int = 3) -> tuple[torch.Tensor, float, torch.Tensor]:
+    return torch.randn(rows, 37), 2.5, torch.randn(11, rows).t()
+
+
+@torch.no_grad()
+def test_the_kernels_run_where_they_hold(guarded):
+    assert guarded.ModelNew()(*inputs()) == "kernels"
+
+
+def refused() -> dict[str, tuple[Any, ...]]:
+    x, s, y = inputs()
+    return {
+        "another batch": inputs(4),
+        "a shape that broadcasts otherwise": (x, s, y[:1]),
+        "another layout": (x, s, y.contiguous()),
+        "a turned input": (x.t().contiguous().t(), s, y),
+        "another number": (x, 2.0, y),
+        "another dtype of one": (x, s, y.double()),
+    }
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("which", refused())
+def test_the_reference_runs_on(which, guarded):
+    given = refused()[which]
+    model = guarded.ModelNew()
+    assert torch.equal(model(*given)[0], guarded.Model.forward(model, *given)[0])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "change", ["model.eval()", "model.double()", "model.case0.f.weight.data = model.case0.f.weight.t(); model.train()"]
+)
+def test_a_changed_model_is_the_reference(change, guarded):
+    model = guarded.ModelNew()
+    exec(change)
+    assert not guarded.supports(model, *inputs())
+
+
+@torch.no_grad()
+def test_inputs_by_name_and_wrong_calls_are_the_references(guarded):
+    x, s, y = inputs()
+    model = guarded.ModelNew()
+    assert torch.is_tensor(model(x, s, y0=y)[0])
+    with pytest.raises(TypeError):
+        model(x)
+
+
+def test_gradients_come_from_the_reference(guarded):
+    x, s, y = inputs()
+    model = guarded.ModelNew()
+    model(x.requires_grad_(), s, y)[0].sum().backward()
+    assert x.grad is not None
+    with torch.no_grad():
+        assert model(x, s, y) == "kernels"
