@@ -71,8 +71,8 @@ def find(
         outcome = search.variant(base, share, full)
         if isinstance(outcome, str):
             reason = outcome
-            break
-        found.setdefault(*outcome)
+        else:
+            found.setdefault(*outcome)
     graphs = tuple(small for small in found.values() if small)
     return ShrinkResult(tuple(found), graphs, "" if found else reason, search.aligned(full) if found and full else None)
 
