@@ -10,6 +10,7 @@ from mtmc.actions.fusion import FuseEpilogue, FusePrologue, FuseSecondPass
 from mtmc.actions.memory import Eviction, LoopOrder
 from mtmc.actions.passes import MergePasses, SingleBlock
 from mtmc.actions.pipeline import LoopStages, Stages, Unroll
+from mtmc.actions.preset import ProductTile
 from mtmc.actions.product import Library, SplitFp16, Swizzle, TensorDescriptors
 from mtmc.actions.repair import RepairMask, RepairResources, repairs
 from mtmc.actions.split import SplitK, SplitReduction
@@ -32,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     SplitK(),
     SingleBlock(),
     TensorDescriptors(),
+    ProductTile(),
     TileSize(),
     Warps(),
     Stages(),

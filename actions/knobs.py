@@ -44,3 +44,13 @@ TILES: dict[str, PowerOfTwo] = {
 }
 WARPS = PowerOfTwo(1, 16)
 STAGES = Whole(1, 5)
+
+# BLOCK_M, BLOCK_N, BLOCK_K, warps, stages: the best of a sweep over fp16x3 and tf32x3 products on an H200, and smaller ones.
+PRODUCT_TILES = (
+    (128, 128, 64, 8, 3),
+    (128, 256, 32, 8, 3),
+    (128, 128, 32, 8, 3),
+    (128, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (64, 64, 32, 4, 3),
+)

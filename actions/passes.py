@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from math import prod
 
 import libcst as cst
 
@@ -106,24 +107,28 @@ def _welford(unit: Unit, found: list[cst.For]) -> Unit:
 
 
 class SingleBlock:
-    """A row that fits one tile is loaded once and stays in registers: the loops go."""
+    """What is reduced fits one tile: it is loaded once and stays in registers, and the loops go."""
 
     kind = "single_block"
     family: Family = "reorder"
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in units(context):
-            if loops(unit.body) and list(unit.constants) == ["BLOCK"] and context.template(unit.name).endswith("_row"):
-                host = context.host(unit.name)
-                row = _row_length(context, host.inputs[0], host.kwargs["frame_in"]) if host else 0
-                if 0 < row <= 65536:
-                    block = 1 << (row - 1).bit_length()
-                    sentence = f"Keep a whole row of {unit.name} in registers: one tile of {block}, no loops."
-                    yield Action(self.kind, self.family, unit.name, (("value", block),), sentence)
+            walked = _walked(context, unit)
+            if walked is None or not loops(unit.body):
+                continue
+            constant, length, others = walked
+            block = 1 << max(length - 1, 0).bit_length()
+            if 0 < length and block * others <= MOST and (constant == "BLOCK" or block <= 256):
+                sentence = f"Keep all that {unit.name} reduces in registers: {constant} = {block}, no loops."
+                yield Action(self.kind, self.family, unit.name, (("value", block),), sentence)
 
     def apply(self, context: Context, action: Action) -> Program:
         unit = Unit.of(context.program, action.region)
-        check(bool(loops(unit.body)), "there is no loop")
+        walked = _walked(context, unit)
+        check(walked is not None and bool(loops(unit.body)), "there is no loop over what is reduced")
+        assert walked is not None
+        constant, size = walked[0], "cols" if walked[0] == "BLOCK" else "reds"
         lines: list[Line] = []
         seen: set[str] = set()
         for line in unit.body:
@@ -136,20 +141,35 @@ class SingleBlock:
                 if not (once and text in seen):
                     lines.append(statement(text))
                 seen.add(text)
-        unit = unit.with_body([statement('tl.device_assert(cols <= BLOCK, "a row must fit one tile")'), *lines])
-        unit = unit.with_constant("BLOCK", int(action["value"]))
+        promise = f'{size} <= {constant}, "what is reduced must fit one tile"'
+        unit = unit.with_body([statement(f"tl.device_assert({promise})"), *lines])
+        unit = unit.with_constant(constant, int(action["value"]))
 
         def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
-            if not code(line).startswith("BLOCK = "):
+            if constant not in code(line).partition(" = ")[0].split(", "):
                 return None
-            return [line, statement('assert cols <= BLOCK, "a row must fit one tile"')]
+            return [line, statement(f"assert {promise}")]
 
         return unit.edit_launcher(change).into(context.program)
 
 
-def _row_length(context: Context, operand: str, frame: tuple[tuple[str, int, int], ...]) -> int:
+MOST = 65536  # elements of a tile
+
+
+def _walked(context: Context, unit: Unit) -> tuple[str, int, int] | None:
+    """The tile constant that walks the reduced extent, that extent, and the tile's other extent; None for other units."""
+    host = context.host(unit.name)
+    if host is None or "SPLIT" in unit.constants or "frame_in" not in host.kwargs:
+        return None
+    sizes = {name: _extent(context, host.inputs[0], i, j) for name, i, j in host.kwargs["frame_in"]}
+    module, kind = host.kwargs["template"].split(".")
+    if module in ("reduction", "normalization") and kind.endswith("row") and list(unit.constants) == ["BLOCK"]:
+        return "BLOCK", sizes["col"], 1
+    if module in ("reduction", "normalization") and kind.endswith("mid") and list(unit.constants) == ["RED", "BLOCK"]:
+        return "RED", sizes["red"], unit.constants["BLOCK"]
+    return None
+
+
+def _extent(context: Context, operand: str, first: int, last: int) -> int:
     type_ = context.graph[operand].type
-    length = 1
-    for size in type_.shape[frame[-1][1] : frame[-1][2]] if type_ else ():
-        length *= size
-    return length
+    return prod(type_.shape[first:last]) if type_ else 0
