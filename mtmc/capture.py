@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import logging
 import operator
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import BadInput
-from mtmc.graph import Graph, Node, Ref, TensorType, TorchConst
+from mtmc.graph import Graph, Node, Ref, TensorType, TorchConst, walk
 from mtmc.meta import recurrent_shapes
 from mtmc.problem import Instance, Problem, instantiate, user_code
 
@@ -49,10 +52,15 @@ def capture(problem: Problem) -> Capture:
         with user_code("Export"):
             exported, literals = _export(instance)
         graph = _graph(exported, _input_names(instance), literals)
-        _refuse_side_effects(instance)
     except (BadInput, _Refused) as error:
         return Capture(None, str(error))
     check_outputs(graph.output)
+    if any(graph[ref.name].type is None for ref in walk(graph.output)):
+        raise BadInput("The model's output holds a number that is computed from a tensor; return the tensor itself.")
+    try:
+        _refuse_side_effects(instance)
+    except (BadInput, _Refused) as error:
+        return Capture(None, str(error))
     return Capture(graph)
 
 
@@ -90,11 +98,23 @@ def _export(instance: Instance) -> tuple[ExportedProgram, Literals]:
                 literals.append((result, args[0]))
             return result
 
-    with warnings.catch_warnings(), torch.no_grad(), recurrent_shapes():
-        warnings.simplefilter("ignore")
+    with _quiet(), torch.no_grad(), recurrent_shapes():
         with Recorder():
             exported = torch.export.export(instance.model, instance.inputs, strict=False)
         return exported.run_decompositions({}), literals
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What export logs and prints of a failure is in the exception as well."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _input_names(instance: Instance) -> list[str]:

@@ -191,6 +191,16 @@ def test_output_that_is_not_a_tensor(tmp_path, value):
         capture(write(tmp_path, model(f"def forward(self, x):\n    return {value}")))
 
 
+def test_output_computed_from_a_tensor_but_no_tensor(tmp_path):
+    with pytest.raises(BadInput, match="return the tensor itself"):
+        capture(write(tmp_path, model("def forward(self, x):\n    return x.sum().item()")))
+
+
+def test_failed_export_is_silent(tmp_path, capfd):
+    assert capture(write(tmp_path, model("def forward(self, x):\n    return x * 2, float(x.sum())"))).graph is None
+    assert capfd.readouterr() == ("", "")
+
+
 def test_user_error_in_the_constructor(tmp_path):
     with pytest.raises(BadInput, match="Building Model raised KeyError: 'missing'"):
         capture(write(tmp_path, model("def forward(self, x):\n    return x", "{}['missing']")))
