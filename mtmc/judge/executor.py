@@ -89,14 +89,19 @@ class _Turns:
 
 
 @contextmanager
-def _machine_turn(lock: Path | None) -> Iterator[None]:
-    """The GPU to oneself among all runs that share a cache folder, so that no run disturbs another's times."""
+def _machine_turn(lock: Path | None, timing: bool) -> Iterator[None]:
+    """A turn on the GPU among all runs that share a cache folder: who takes times has it alone, others share it.
+
+    Whoever waits to take times holds the turnstile, so that newcomers wait behind.
+    """
     if lock is None:
         yield
         return
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with lock.open("w") as file, lock.with_suffix(".turnstile").open("w") as turnstile:
+        fcntl.flock(turnstile, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX if timing else fcntl.LOCK_SH)
+        fcntl.flock(turnstile, fcntl.LOCK_UN)
         yield
 
 
@@ -176,8 +181,9 @@ class _Lane:
             job, data, future = entry
             if not future.set_running_or_notify_cancel():
                 continue
-            with self.turns.turn(job.alone), _machine_turn(self.lock):
-                future.set_result(self.process.run(job, data))
+            failed = self.process.ready(job.fresh)
+            with self.turns.turn(job.alone), _machine_turn(self.lock, job.stage == "time"):
+                future.set_result(failed or self.process.run(job, data))
         self.process.end()
 
     def stop(self) -> None:
@@ -194,15 +200,18 @@ class _Process:
         self.popen: subprocess.Popen[bytes] | None = None
         self.closing = False
 
+    def ready(self, fresh: bool) -> Verdict | None:
+        """Have a worker running, a new one if asked for; Infra when there is none to be had."""
+        if self.closing:
+            return Infra("the executor was closed")
+        if fresh:
+            self.end()
+        return self._start()
+
     def run(self, job: Job, data: bytes) -> Any:
         """The job's outcome. Never raises for what the job or the worker does."""
         if self.closing:
             return Infra("the executor was closed")
-        if job.fresh:
-            self.end()
-        failed = self._start()
-        if failed is not None:
-            return failed
         assert self.popen is not None and self.popen.stdin is not None
         try:
             send(self.popen.stdin, data)

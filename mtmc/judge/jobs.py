@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Sizes = dict[str, Any] | None
 HOST_BOUND_MS = 0.2  # below this device time the launch cost decides, and other work on the cores would show
+HOST_ROUNDS = {False: 5, True: 15}  # wall-time rounds in a search, in the last judgement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,16 +170,17 @@ class InterpretJob(VerifyJob):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuVerifyJob(VerifyJob):
-    """On the GPU, at full size or on a variant; in a fresh process (the last judgement) with device assertions."""
+    """On the GPU, at full size or on a variant; `asserts` compiles device assertions in."""
 
     kind = "gpu"
     device = "cuda"
+    asserts: bool = False
 
     def run(self) -> Accuracy | Wrong:
         from triton import knobs
 
         with knobs.runtime.scope():
-            knobs.runtime.debug = self.fresh
+            knobs.runtime.debug = self.asserts
             return super().run()
 
 
@@ -190,7 +192,7 @@ class ReferenceJob(Job):
     stage = "time"
     problem: Problem
     modes: tuple[str, ...] = ("default",)
-    budget_s: float = 2.0
+    budget_s: float = 0.5
     seed: int = 0
 
     def run(self) -> ReferenceTimes:
@@ -271,7 +273,7 @@ class GpuTimeJob(Job):
             budget = timing.Budget(self.budget_s)
             refresh = partial(timing.roll, instance.inputs)
             times = timing.interleave(calls | extra, clock, budget, refresh=refresh, seed=self.seed)
-            host = timing.host_times(calls, clock)
+            host = timing.host_times(calls, clock, rounds=HOST_ROUNDS[self.whole])
             units = timing.unit_times(module, calls["candidate"], clock) if self.units else {}
             wrong = self._still_right(calls)
         if wrong is not None:

@@ -41,7 +41,7 @@ Check = Callable[[Problem, Program], Rejected | None]
 # Hack checks, in order, made on the text before anything runs. Each returns its Rejected, or None.
 CHECKS: tuple[Check, ...] = ()
 
-SEARCH_SECONDS, FINAL_SECONDS = 0.5, 2.0  # of interleaved timing
+SEARCH_SECONDS, FINAL_SECONDS = 0.25, 2.0  # of interleaved timing
 FINAL_SEED = 1_000  # the last judgement draws weights and inputs that no earlier one has seen
 NO_VARIANT = "no small variant of the problem: values were not checked without a GPU"
 
@@ -61,8 +61,8 @@ class Judge:
     """Judges programs for one problem on one GPU profile.
 
     `variants` are smaller sizes of the problem, each with the programs' SIZES there, smallest first: the first is tried with
-    every usable input distribution, the others with the file's own; `aligned` is one more, of multiples of 16. `measure` says
-    whether the local GPU verifies and times: then the search verifies at full size, the last judgement at all sizes.
+    every usable input distribution, the others with the file's own; `aligned` is one more, of multiples of 16. `measure`:
+    the local GPU verifies and times, the search at full size, the last judgement at all sizes.
     `floor_ms` is what no program can beat; `modes` are the torch.compile modes of the last judgement's baseline.
     """
 
@@ -125,7 +125,7 @@ class Judge:
         return [float(c.prediction.total_ms) if isinstance(c, Compiled) else None for c in self.compile_many(programs)]
 
     def final(self, program: Program) -> Verdict:
-        """Verify and time once more, in fresh processes, on new weights and inputs, against eager and torch.compile."""
+        """Verify and time once more, in a fresh process, on new weights and inputs, against eager and torch.compile."""
         return self._judge(program, self.seed + FINAL_SEED, final=True)
 
     def close(self) -> None:
@@ -172,6 +172,7 @@ class Judge:
     def _verified(self, program: Program, targets: Sequence[Variant], seed: int, final: bool) -> list[Any]:
         """Outcome of each target; the first small one and the full size get every usable distribution."""
         kind = GpuVerifyJob if self.measure else InterpretJob
+        options = {"asserts": final} if self.measure else {}
         jobs = [
             kind(
                 problem=problem,
@@ -182,7 +183,8 @@ class Judge:
                 seed=seed,
                 repeat=self.measure or number == 0,  # the interpreter has no races of its own: once is enough
                 seconds=self.deadlines.verify,
-                fresh=final,
+                fresh=final and number == 0,
+                **options,
             )
             for number, (problem, sizes) in enumerate(targets)
         ]
@@ -197,7 +199,6 @@ class Judge:
             floor_ms=self.floor_ms,
             seed=seed,
             seconds=self.deadlines.reference if final else self.deadlines.time,
-            fresh=final,
             budget_s=FINAL_SECONDS if final else SEARCH_SECONDS,
             whole=final,
             alone=final or compiled.prediction.device_ms < HOST_BOUND_MS,

@@ -144,7 +144,8 @@ def test_the_last_judgement_adds_all_sizes() -> None:
     verify = [job for job in executor.jobs if isinstance(job, GpuVerifyJob)]
     assert [job.problem for job in verify] == [VARIANTS[0][0], VARIANTS[1][0], FULL]
     assert [job.draws for job in verify] == [("own", "large"), ("own",), ("own", "large")]
-    assert all(job.fresh for job in verify) and executor.jobs[-1].whole
+    assert [job.fresh for job in verify] == [True, False, False]
+    assert all(job.asserts for job in verify) and executor.jobs[-1].whole
 
 
 @pytest.mark.parametrize("failure", [Wrong("off"), RuntimeFault("gone", "died"), Timeout("verify", 60), Infra("no memory")])
@@ -167,7 +168,8 @@ def test_the_last_judgement_is_fresh_in_every_way() -> None:
     executor = Scripted(answers())
     assert isinstance(measuring(executor, seed=5).final(PROGRAM), Verified)
     gpu = [job for job in executor.jobs if job.kind == "gpu"]
-    assert all(job.fresh and job.seed == 5 + FINAL_SEED for job in gpu)
+    assert gpu[0].fresh and not any(job.fresh for job in gpu[1:])  # one new process for all of it
+    assert all(job.seed == 5 + FINAL_SEED for job in gpu)
     assert gpu[-1].alone and gpu[-1].modes == ("default",)
 
 
