@@ -76,7 +76,9 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # triton is untyped
         return TensorHandle(numbers.bfloat16(np.array([value])), tl.bfloat16)
 
     def binary_op(self, lhs: Any, rhs: Any, op: Any) -> Any:
-        return rounded(super().binary_op(lhs, rhs, op))
+        found = super().binary_op(lhs, rhs, op)
+        # A comparison is a truth value; Triton keeps the type of what it compared, which goes wrong where a scalar is splat.
+        return TensorHandle(found.data, tl.int1) if found.data.dtype == bool else rounded(found)
 
     def unary_op(self, arg: Any, op: Any) -> Any:
         return rounded(super().unary_op(arg, op))

@@ -258,6 +258,18 @@ def check_argmax_sort_cumsum():
     close(sums, x.cumsum(0), 1e-5)
 
 
+@triton.jit
+def scalar_comparison_kernel(a_ptr, b_ptr, out_ptr, N: tl.constexpr):
+    a, b = tl.load(a_ptr), tl.load(b_ptr + tl.arange(0, N))
+    tl.store(out_ptr + tl.arange(0, N), tl.where((a != a) | (a > b), a, b))
+
+
+def check_a_comparison_of_scalars_joins_one_of_blocks():
+    a, b, out = torch.randn(1), torch.randn(32), torch.empty(32)
+    scalar_comparison_kernel[(1,)](a, b, out, N=32)
+    same(out, torch.maximum(a, b))
+
+
 # descriptors, autotune, asserts
 
 

@@ -1,11 +1,12 @@
 """Small models, one or more an operator family of the lowering, at two sizes each.
 
 A case is the text of `forward` over its inputs, which are texts too; sizes are the names of SIZES. `kept` names the
-operators that are meant to stay PyTorch calls.
+operators that are meant to stay PyTorch calls; `slack` is a factor on the error allowed (cancellation).
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ class Case:
     inputs: dict[str, str]
     init: str = ""
     kept: tuple[str, ...] = ()
+    slack: float = 1.0
 
 
 def source(cases: Sequence[Case]) -> str:
@@ -369,6 +371,36 @@ TYPES = {
     )
 }
 
+STEPS = (
+    "{a}.relu()",
+    "torch.tanh({a})",
+    "F.gelu({a}) / 2",
+    "{a} * {b}",
+    "{a} + {b}",
+    "{a} - {b}",
+    "torch.maximum({a}, {b})",
+    "torch.where({a} > 0, {a}, {b})",
+    "{a}.sum({d}, keepdim=True)",
+    "{a}.mean({d}, keepdim=True)",
+    "{a}.amax({d}, keepdim=True)",
+    "{a}.softmax({d})",
+    "{a}.transpose(0, 2).exp().transpose(0, 2)",
+    "{a}[:, -1:] * 1.5",
+)
+
+
+def random_case(seed: int) -> Case:
+    """A chain of seven steps on x[A, C, D], each from any values before it; all stay broadcastable to that shape."""
+    draw = random.Random(seed)
+    lines, names = [], ["x", "y"]
+    for number in range(7):
+        step = draw.choice(STEPS).format(a=draw.choice(names[-3:]), b=draw.choice(names), d=draw.randrange(3))
+        lines.append(f"v{number} = {step}")
+        names.append(f"v{number}")
+    inputs = {"x": randn("A", "C", "D"), "y": randn("1", "C", "1")}
+    return Case("\n".join([*lines, f"return {', '.join(names[-3:])}"]), inputs, slack=50)
+
+
 CASES: dict[str, Case] = {
     **{f"unary: {text}": one(text) for text in UNARY},
     **{
@@ -386,6 +418,7 @@ CASES: dict[str, Case] = {
             "move": MOVES,
             "form": FORMS,
             "type": TYPES,
+            "random": {str(seed): random_case(seed) for seed in range(16)},
         }.items()
         for name, case in cases.items()
     },

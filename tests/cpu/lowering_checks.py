@@ -66,12 +66,12 @@ def mistake(cases: Sequence[Case]) -> str | None:
         return "the text at the other size differs"
     for which, sizes in ((problem, None), (variant, lowered.sizes[0])):
         with candidate.imported(lowered.program.source, sizes) as module:
-            if found := different(which, module):
+            if found := different(which, module, [case.slack for case in cases]):
                 return f"{found}\n{lowered.program.source}"
     return None
 
 
-def different(problem: Problem, module: ModuleType) -> str | None:
+def different(problem: Problem, module: ModuleType, slacks: Sequence[float]) -> str | None:
     """How the program's results differ from eager's: values, form, written buffers and inputs, shared memory."""
     instance = instantiate(problem, "cpu")
     model = candidate.build(module, instance.model)
@@ -83,14 +83,16 @@ def different(problem: Problem, module: ModuleType) -> str | None:
         theirs = instance.model(*instance.inputs)
     if tree_structure(mine) != tree_structure(theirs):
         return f"structure {tree_structure(mine)} instead of {tree_structure(theirs)}"
+    slack = [slack for result, slack in zip(theirs, slacks, strict=True) for _ in leaves(result)]
     given = {x.untyped_storage().data_ptr() for x in leaves(instance.inputs)}
     pairs = list(zip(leaves(mine), leaves(theirs), strict=True))
     for y, r in pairs:
         if y.untyped_storage().data_ptr() in given and r.untyped_storage().data_ptr() not in given:
             return "the output is an input's memory"
-    state = zip(model.state_dict().values(), instance.model.state_dict().values(), strict=True)
-    found = ((number, unlike(y, r)) for number, (y, r) in enumerate((*pairs, *state)))
-    return next((f"result {number}: {text}" for number, text in found if text), None)
+    state = list(zip(model.state_dict().values(), instance.model.state_dict().values(), strict=True))
+    every = zip([*pairs, *state], [*slack, *[1.0] * len(state)], strict=True)
+    found = [unlike(y, r, more) for (y, r), more in every]
+    return next((f"result {number}: {text}" for number, text in enumerate(found) if text), None)
 
 
 def leaves(value: Any) -> Iterator[torch.Tensor]:
@@ -101,13 +103,13 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a.nan_to_num(7), b.nan_to_num(7)) if a.is_floating_point() else torch.equal(a, b)
 
 
-def unlike(y: torch.Tensor, r: torch.Tensor) -> str | None:
+def unlike(y: torch.Tensor, r: torch.Tensor, slack: float) -> str | None:
     strides = [[s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1] for t in (y, r)]
     if (y.shape, y.dtype) != (r.shape, r.dtype) or strides[0] != strides[1]:
         return f"{y.dtype} {tuple(y.shape)} {y.stride()} instead of {r.dtype} {tuple(r.shape)} {r.stride()}"
     if not r.is_floating_point():
         return None if torch.equal(y, r) else f"{y} instead of {r}"
-    y, r, limit = y.double(), r.double(), LIMITS[r.dtype]
+    y, r, limit = y.double(), r.double(), slack * LIMITS[r.dtype]
     finite = r.isfinite()
     if not same(y[~finite], r[~finite]) or not y[finite].isfinite().all():
         return f"{y} instead of {r}"
