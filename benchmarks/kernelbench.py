@@ -43,7 +43,7 @@ def optimise(file: Path, name: str, run: Path, budget: int, minutes: float) -> d
     row: dict[str, Any] = {"problem": f"{name} {file.stem}", "reason": result.reason, "candidates": len(result.steps)}
     if not tree.best:
         return row | {"failed": [s.verdict.to_json() for s in result.steps][:1], "seconds": time.monotonic() - began}
-    verdict, program = result.verdict, found.program(tree.path(tree.best)[-1].child)
+    verdict, program = result.verdict, found.program(tree.best)
     if verdict is None:
         setup = assemble(problem, options, lambda _: None)
         try:

@@ -160,7 +160,7 @@ class Search:
             self.reason = "The time given is used up."
         elif self.spent >= self.limits.candidates:
             self.reason = f"The budget of {self.limits.candidates} candidates is used up."
-        elif timing and candidate_ms(timing) <= NEAR_FLOOR * self.limits.attainable_ms:
+        elif timing and timing.high >= 1.0 and candidate_ms(timing) <= NEAR_FLOOR * self.limits.attainable_ms:
             self.reason = "The best program is within 5 % of the best that this GPU does: nothing is left to win."
         elif timing and reference_ms(timing) <= NEAR_FLOOR * self.limits.attainable_ms and not self.limits.keep_going:
             self.reason = "Not worth it: PyTorch itself is within 5 % of the best that this GPU does."

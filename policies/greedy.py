@@ -8,7 +8,7 @@ from mtmc.action import Action
 from mtmc.policies.policy import NEUTRAL, Choice, View
 
 GAIN = 0.995  # predicted times closer than 0.5 % are the same
-DOUBT = 1.05  # when times are measured, the model may be wrong by this much …
+DOUBT = 1.01  # when times are measured, the model may be wrong by this much …
 PATIENCE = 3  # … for so many tries in a row
 
 

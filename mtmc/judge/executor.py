@@ -89,19 +89,14 @@ class _Turns:
 
 
 @contextmanager
-def _machine_turn(lock: Path | None, timing: bool) -> Iterator[None]:
-    """A turn on the GPU among all runs that share a cache folder: who takes times has it alone, others share it.
-
-    Whoever waits to take times holds the turnstile, so that newcomers wait behind.
-    """
+def _machine_turn(lock: Path | None) -> Iterator[None]:
+    """The GPU to oneself among all runs that share a cache folder: neither times nor memory are disturbed."""
     if lock is None:
         yield
         return
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w") as file, lock.with_suffix(".turnstile").open("w") as turnstile:
-        fcntl.flock(turnstile, fcntl.LOCK_EX)
-        fcntl.flock(file, fcntl.LOCK_EX if timing else fcntl.LOCK_SH)
-        fcntl.flock(turnstile, fcntl.LOCK_UN)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
@@ -182,7 +177,7 @@ class _Lane:
             if not future.set_running_or_notify_cancel():
                 continue
             failed = self.process.ready(job.fresh)
-            with self.turns.turn(job.alone), _machine_turn(self.lock, job.stage == "time"):
+            with self.turns.turn(job.alone), _machine_turn(self.lock):
                 future.set_result(failed or self.process.run(job, data))
         self.process.end()
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Sizes = dict[str, Any] | None
 HOST_BOUND_MS = 0.2  # below this device time the launch cost decides, and other work on the cores would show
+SLOW_MS = 100.0  # candidates slower than this are not measured with care
 HOST_ROUNDS = {False: 5, True: 15}  # wall-time rounds in a search, in the last judgement
 
 
@@ -150,12 +151,13 @@ class VerifyJob(Job):
     precision: str = "strict"
     seed: int = 0
     repeat: bool = True
+    full_size: bool = False
 
     def run(self) -> Accuracy | Wrong:
         from mtmc.judge.accuracy import rule
         from mtmc.judge.verify import Verifier
 
-        chosen = rule(self.precision) if self.device == "cuda" else rule(self.precision).for_interpreter()
+        chosen = rule(self.precision) if self.full_size else rule(self.precision).for_small_sizes()
         verifier = Verifier(self.problem, self.device, chosen, self.seed)
         return verifier.verify(self.source, self.sizes, self.draws, self.repeat)
 
@@ -273,8 +275,9 @@ class GpuTimeJob(Job):
             budget = timing.Budget(self.budget_s)
             refresh = partial(timing.roll, instance.inputs)
             times = timing.interleave(calls | extra, clock, budget, refresh=refresh, seed=self.seed)
-            host = timing.host_times(calls, clock, rounds=HOST_ROUNDS[self.whole])
-            units = timing.unit_times(module, calls["candidate"], clock) if self.units else {}
+            slow = _median(times["candidate"]) > SLOW_MS
+            host = timing.host_times(calls, clock, rounds=1 if slow else HOST_ROUNDS[self.whole])
+            units = timing.unit_times(module, calls["candidate"], clock, rounds=1 if slow else 5) if self.units else {}
             wrong = self._still_right(calls)
         if wrong is not None:
             return wrong

@@ -42,6 +42,7 @@ Check = Callable[[Problem, Program], Rejected | None]
 CHECKS: tuple[Check, ...] = ()
 
 SEARCH_SECONDS, FINAL_SECONDS = 0.25, 2.0  # of interleaved timing
+LARGE = 2 << 30  # bytes that the reference allocates, from which on verifying costs seconds
 FINAL_SEED = 1_000  # the last judgement draws weights and inputs that no earlier one has seen
 NO_VARIANT = "no small variant of the problem: values were not checked without a GPU"
 
@@ -98,11 +99,22 @@ class Judge:
         return found
 
     def _draws(self, program: Program, final: bool) -> tuple[str, ...]:
-        """All usable distributions; in a search on a GPU the file's own and one more, another for other programs."""
+        """All usable distributions; in a search on a GPU the file's own and one more, another for other programs.
+
+        Of large problems the search takes the file's own alone, and the last judgement two.
+        """
         own, *others = self.draws
-        if final or not self.measure or not others:
+        large = self.measure and self.reference.peak_bytes is not None and self.reference.peak_bytes > LARGE
+        if not self.measure or not others or (final and not large):
             return self.draws
-        return own, others[sum(map(ord, program.key)) % len(others)]
+        other = others[sum(map(ord, program.key)) % len(others)]
+        return (own,) if large and not final else (own, other)
+
+    def _draws_at(self, number: int, problem: Problem, program: Program, final: bool) -> tuple[str, ...]:
+        """The full size gets `_draws`, the first small one all, the others the file's own."""
+        if problem is self.problem:
+            return self._draws(program, final)
+        return self.draws if number == 0 else ("own",)
 
     def judge(self, program: Program) -> Verdict:
         """Compile, verify, and time or predict; from the cache where it was judged before."""
@@ -178,7 +190,8 @@ class Judge:
                 problem=problem,
                 source=program.source,
                 sizes=sizes,
-                draws=self._draws(program, final) if number == 0 or problem is self.problem else ("own",),
+                draws=self._draws_at(number, problem, program, final),
+                full_size=problem is self.problem,
                 precision=self.precision,
                 seed=seed,
                 repeat=self.measure or number == 0,  # the interpreter has no races of its own: once is enough

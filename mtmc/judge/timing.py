@@ -29,6 +29,7 @@ HEAD_START = 512 << 20  # bytes flushed at least: keeps the GPU busy while the h
 STABLE = 0.05  # warm-up ends when two calls in a row differ by less
 WARM_CALLS = (3, 25)  # least and most warm-up calls of each contestant
 PRECISE = 0.005  # half width of the interval, relative, at which more rounds are not worth their time
+HOPELESS = 5.0  # a contestant so many times slower than another, and slow, is measured in three rounds
 FRESH_EVERY = 5  # rounds between new input contents
 
 
@@ -102,15 +103,21 @@ def ratio_interval(a: NDArray[np.float64], b: NDArray[np.float64], seed: int = 0
     return Interval(float(np.median(a) / np.median(b)), float(low), float(high))
 
 
-def warm_up(call: Call, clock: Clock) -> None:
-    """Call until two calls in a row take about as long (autotuning, graph capture and clocks have settled)."""
+def warm_up(call: Call, clock: Clock, seconds: float = 1.0) -> float:
+    """Call until two calls in a row take about as long (autotuning, graph capture and clocks have settled); the last time.
+
+    A call that takes longer than `seconds` is not repeated for this.
+    """
     least, most = WARM_CALLS
     last = clock.device_ms(call)
     for number in range(2, most + 1):
+        if last > 1e3 * seconds:
+            break
         now = clock.device_ms(call)
         if number >= least and abs(now - last) <= STABLE * max(now, last):
-            return
+            return now
         last = now
+    return last
 
 
 def interleave(
@@ -127,14 +134,15 @@ def interleave(
     `refresh` writes new contents into the inputs every few rounds. The interval watched for stopping is that of the first
     two calls.
     """
-    for call in calls.values():
-        warm_up(call, clock)
+    warm = [warm_up(call, clock) for call in calls.values()]
+    hopeless = max(warm) > HOPELESS * min(warm) and sum(warm) > 1e3 * budget.seconds
+    least = 3 if hopeless else budget.rounds
     shuffler, names, began = random.Random(seed), list(calls), now()
     times: dict[str, list[float]] = {name: [] for name in names}
     for number in range(1, budget.most + 1):
         for name in shuffler.sample(names, len(names)):
             times[name].append(clock.device_ms(calls[name]))
-        if number >= budget.rounds and (now() - began > budget.seconds or number % 10 == 0 and _precise(times)):
+        if number >= least and (now() - began > budget.seconds or number % 10 == 0 and _precise(times)):
             break
         if number % FRESH_EVERY == 0:
             refresh()

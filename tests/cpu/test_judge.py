@@ -116,7 +116,7 @@ def timing(ms: float) -> Timing:
 def answers(predicted: float = 1.0, **other: Any) -> dict[type[Job], Any]:
     compiled = Compiled((), Prediction((KernelTime("relu_kernel", predicted, "dram", {}),), 0.01), 0.1)
     table = {"CompileJob": compiled, "DrawsJob": ("own", "large"), "GpuTimeJob": timing(0.5)}
-    table |= {"GpuVerifyJob": Accuracy(1e-7, 2e-7, ("own",)), **other}
+    table |= {"GpuVerifyJob": Accuracy(1e-7, 2e-7, ("own",)), "ReferenceJob": ReferenceTimes("measured", 1.0), **other}
     classes = {c.__name__: c for c in (CompileJob, DrawsJob, GpuVerifyJob, GpuTimeJob, ReferenceJob, PredictReferenceJob)}
     return {classes[name]: answer for name, answer in table.items()}
 
@@ -132,8 +132,8 @@ def test_on_a_gpu_it_compiles_verifies_and_times_in_this_order() -> None:
     executor = Scripted(answers())
     verdict = measuring(executor, floor_ms=0.1).judge(PROGRAM)
     assert isinstance(verdict, Verified) and verdict.timing == timing(0.5)
-    assert [type(job) for job in executor.jobs] == [CompileJob, DrawsJob, GpuVerifyJob, GpuTimeJob]
-    verify, time = executor.jobs[2], executor.jobs[3]
+    assert [type(job) for job in executor.jobs] == [CompileJob, DrawsJob, ReferenceJob, GpuVerifyJob, GpuTimeJob]
+    verify, time = executor.jobs[3], executor.jobs[4]
     assert verify.repeat and verify.problem is FULL and verify.draws == ("own", "large")
     assert not time.whole and time.floor_ms == 0.1 and not time.alone and not time.fresh and time.modes == ()
 
@@ -167,7 +167,7 @@ def test_short_candidates_are_timed_on_quiet_cores() -> None:
 def test_the_last_judgement_is_fresh_in_every_way() -> None:
     executor = Scripted(answers())
     assert isinstance(measuring(executor, seed=5).final(PROGRAM), Verified)
-    gpu = [job for job in executor.jobs if job.kind == "gpu"]
+    gpu = [job for job in executor.jobs if job.kind == "gpu" and not isinstance(job, ReferenceJob)]
     assert gpu[0].fresh and not any(job.fresh for job in gpu[1:])  # one new process for all of it
     assert all(job.seed == 5 + FINAL_SEED for job in gpu)
     assert gpu[-1].alone and gpu[-1].modes == ("default",)
