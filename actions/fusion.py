@@ -15,6 +15,7 @@ import libcst as cst
 from mtmc.action import Action, Family
 from mtmc.actions.context import Context, units
 from mtmc.actions.forward import INDENT, Call, Forward
+from mtmc.actions.split import splits
 from mtmc.actions.unit import Line, Unit, code, is_load, is_store, replace_names, statement, target
 from mtmc.errors import Illegal, check
 from mtmc.frames import Frame, broadcasts, operand_offset, pad, seen_through_view
@@ -123,6 +124,8 @@ class FuseEpilogue:
             reader = call and _only_reader(context, forward, call)
             if reader and _unit_name(reader) != unit.name and context.template(_unit_name(reader)).startswith("pointwise."):
                 guest = _unit_name(reader)
+                if splits(context, unit):  # it must store bare sums to be split, and its few results cost nothing apart
+                    continue
                 sentence = f"Fuse the elementwise kernel {guest} into {unit.name}, before its result is stored."
                 yield Action(self.kind, self.family, unit.name, (("guest", guest),), sentence)
 

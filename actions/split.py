@@ -34,6 +34,14 @@ def _reduced(context: Context, unit: str) -> tuple[int, int]:
     return results, source.numel // results
 
 
+def splits(context: Context, unit: Unit) -> tuple[int, ...]:
+    """Into how many parts each reduction of a unit may be split; none for other units."""
+    results, length = _reduced(context, unit.name)
+    if not results or results >= 8 * context.profile.sm_count or "SPLIT" in unit.constants:
+        return ()
+    return tuple(p for p in PARTS if length >= p * LEAST and results * p <= 64 * context.profile.sm_count)
+
+
 def _with_split(unit: Unit, parts: int) -> Unit:
     """The unit with a compile-time SPLIT: parameter, constant and launch argument."""
     annotation = cst.Annotation(cst.parse_expression("tl.constexpr"))
@@ -71,11 +79,9 @@ class SplitReduction:
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in units(context):
-            results, length = _reduced(context, unit.name)
-            if results and results < 8 * context.profile.sm_count and "SPLIT" not in unit.constants:
-                for parts in (p for p in PARTS if length >= p * LEAST and results * p <= 64 * context.profile.sm_count):
-                    sentence = f"Split each reduction of {unit.name} over {parts} programs and join the parts after."
-                    yield Action(self.kind, self.family, unit.name, (("parts", parts),), sentence)
+            for parts in splits(context, unit):
+                sentence = f"Split each reduction of {unit.name} over {parts} programs and join the parts after."
+                yield Action(self.kind, self.family, unit.name, (("parts", parts),), sentence)
 
     def apply(self, context: Context, action: Action) -> Program:
         unit, parts = Unit.of(context.program, action.region), int(action["parts"])

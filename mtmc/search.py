@@ -29,6 +29,7 @@ from mtmc.verdict import Verdict, Verified
 NEAR_FLOOR = 1.05
 LOOKAHEAD = 12  # actions predicted for one decision
 DISCOURAGING = 1.05  # an action that was last predicted to cost more than 5 % is not predicted again
+MINOR = 0.02  # kernels with less than this share of the time are not tuned by a guided search
 REPAIRS = 2  # repairs tried in a row
 
 
@@ -84,6 +85,11 @@ class Scope:
             return not self.name
         structural = action.family == "fusion" or action.region == "model"
         return structural if self.name == "model" else not structural and action.region == self.name
+
+
+def structural(action: Action) -> bool:
+    """Does an action change which operations share a kernel?"""
+    return action.family in ("fusion", "library") or action.region == "model"
 
 
 @dataclass
@@ -216,9 +222,20 @@ class Search:
         actions = [a for a in self._proposals[key] if a.family != "stop" and a.id not in tried]
         actions = [a for a in actions if self._edits.get((key, a.id), True)]
         if verdict.correct:
-            return [action for action in actions if scope.holds(action)]
+            minor = self._minor(key)
+            return [
+                action
+                for action in actions
+                if scope.holds(action) and not (action.region in minor and not structural(action))
+            ]
         families = ("repair", "library") if key == self.tree.root else ("repair",)
         return [action for action in actions if action.family in families]
+
+    def _minor(self, key: str) -> frozenset[str]:
+        """Units of a program whose share of its time is too small to be worth a candidate."""
+        timing = self.tree.timing(key)
+        shares = timing.kernels_ms if timing and self.policy.guided else {}
+        return frozenset(unit for unit, ms in shares.items() if ms < MINOR * sum(shares.values()))
 
     def _choose(self, key: str, scope: Scope) -> Choice:
         legal = self._legal(key, scope)
