@@ -126,6 +126,8 @@ class FuseEpilogue:
                 guest = _unit_name(reader)
                 if splits(context, unit):  # it must store bare sums to be split, and its few results cost nothing apart
                     continue
+                if _awaited(context, forward, call):  # it goes into the kernel before it first, one formula at a time
+                    continue
                 sentence = f"Fuse the elementwise kernel {guest} into {unit.name}, before its result is stored."
                 yield Action(self.kind, self.family, unit.name, (("guest", guest),), sentence)
 
@@ -282,6 +284,7 @@ class FusePrologue:
                 made = forward.assigning(name)
                 if (
                     made
+                    and not _awaited(context, forward, made)
                     and context.template(_unit_name(made)).startswith("pointwise.")
                     and name not in context.graph.results
                 ):
@@ -409,6 +412,20 @@ def _without(host: Unit, name: str) -> Unit:
     kernel = [p.name.value for p in host.kernel.params.params if not p.annotation and p.name.value != f"{name}_ptr"]
     host = host.with_parameters(kernel, [p for p in host.parameters(host.launcher) if p != name])
     return host.with_launch([a for a in host.launch.args if code(a.value) != name])
+
+
+def _awaited(context: Context, forward: Forward, call: Call | None) -> bool:
+    """Is the call an elementwise kernel that a product, reduction or normalisation before it can take in?"""
+    if call is None or not context.template(_unit_name(call)).startswith("pointwise."):
+        return False
+    for made in forward.calls:
+        name = _unit_name(made)
+        if _only_reader(context, forward, made) == call and context.template(name).split(".")[0] in TAKING:
+            return not splits(context, Unit.of(context.program, name))
+    return False
+
+
+TAKING = ("contraction", "reduction", "normalization")
 
 
 def _unit_name(call: Call) -> str:

@@ -83,13 +83,12 @@ class Scope:
     def holds(self, action: Action) -> bool:
         if not self.name or action.family == "library":
             return not self.name
-        structural = action.family == "fusion" or action.region == "model"
-        return structural if self.name == "model" else not structural and action.region == self.name
+        return structural(action) if self.name == "model" else not structural(action) and action.region == self.name
 
 
 def structural(action: Action) -> bool:
-    """Does an action change which operations share a kernel?"""
-    return action.family in ("fusion", "library") or action.region == "model"
+    """Does an action change which kernels there are?"""
+    return action.family in ("fusion", "library") or action.region == "model" or action.kind.startswith("split_")
 
 
 @dataclass
