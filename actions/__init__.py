@@ -1,20 +1,35 @@
-"""The actions: one ordered table of rules. A new one is a class (see `context.Rule`) and a line in the table."""
+"""The actions: one ordered table of rules, one module a kind.
+
+A new one is a class (see `context.Rule`), a line in the table, and an example.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
-from mtmc.actions.fusion import FuseEpilogue, FusePrologue, FuseSecondPass
-from mtmc.actions.memory import Eviction, LoopOrder
-from mtmc.actions.passes import MergePasses, SingleBlock
-from mtmc.actions.pipeline import LoopStages, Stages, Unroll
-from mtmc.actions.preset import ProductTile
-from mtmc.actions.product import Library, SplitFp16, Swizzle, TensorDescriptors
-from mtmc.actions.repair import RepairMask, RepairResources, repairs
-from mtmc.actions.split import SplitK, SplitReduction
-from mtmc.actions.tile import DotPrecision, TileSize, Warps
+from mtmc.actions.dot_precision import DotPrecision
+from mtmc.actions.eviction import Eviction
+from mtmc.actions.fuse_epilogue import FuseEpilogue
+from mtmc.actions.fuse_prologue import FusePrologue
+from mtmc.actions.fuse_second_pass import FuseSecondPass
+from mtmc.actions.library import Library
+from mtmc.actions.loop_stages import LoopStages
+from mtmc.actions.merge_passes import MergePasses
+from mtmc.actions.product_tile import ProductTile
+from mtmc.actions.repair_mask import RepairMask
+from mtmc.actions.repair_shared import RepairShared
+from mtmc.actions.repair_spill import RepairSpill
+from mtmc.actions.single_block import SingleBlock
+from mtmc.actions.split_fp16 import SplitFp16
+from mtmc.actions.split_k import SplitK
+from mtmc.actions.split_reduction import SplitReduction
+from mtmc.actions.stages import Stages
+from mtmc.actions.swizzle import Swizzle
+from mtmc.actions.tensor_descriptors import TensorDescriptors
+from mtmc.actions.tile_shape import TileShape
+from mtmc.actions.tile_size import TileSize
+from mtmc.actions.unroll import Unroll
+from mtmc.actions.warps import Warps
 from mtmc.errors import Illegal
 from mtmc.program import Program
 from mtmc.verdict import Verdict
@@ -41,10 +56,10 @@ RULES: tuple[Rule, ...] = (
     Unroll(),
     Swizzle(),
     Eviction(),
-    LoopOrder(),
+    TileShape(),
     Library(),
-    RepairResources("repair_shared"),
-    RepairResources("repair_spill"),
+    RepairShared(),
+    RepairSpill(),
     RepairMask(),
 )
 STOP = Action("stop", "stop", "model", (), "Stop: keep the program as it is.")
@@ -52,13 +67,8 @@ STOP = Action("stop", "stop", "model", (), "Stop: keep the program as it is.")
 
 def propose(context: Context, verdict: Verdict) -> tuple[Action, ...]:
     """Every action that looks legal, repairs of the verdict first, STOP last. `apply` may still refuse one."""
-
-    def found() -> Iterator[Action]:
-        yield from repairs(context, verdict)
-        for rule in RULES:
-            yield from rule.propose(context)
-
-    return (*found(), STOP)
+    repairs = [action for rule in RULES for action in rule.answer(context, verdict)]
+    return (*repairs, *(action for rule in RULES for action in rule.propose(context)), STOP)
 
 
 def apply(context: Context, action: Action) -> Program:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import ClassVar
 
-from mtmc.action import Action, Family
+from mtmc.action import Action, Family, Value
 from mtmc.actions.forward import Call, Forward
 from mtmc.actions.unit import Unit
 from mtmc.errors import Illegal
 from mtmc.graph import Graph, Node
 from mtmc.hardware_profiles import Profile
 from mtmc.program import Program
+from mtmc.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -24,46 +27,78 @@ class Context:
     profile: Profile
     precision: str = "strict"
 
-    @property
+    @cached_property
     def forward(self) -> Forward:
+        """Raises Illegal when the program has no fast path."""
         return Forward.of(self.program)
+
+    @cached_property
+    def _hosts(self) -> dict[str, Node]:
+        return {node.name: node for node in self.graph.nodes if node.op == "unit"}
 
     def host(self, unit: str) -> Node | None:
         """The primitive node a unit was lowered from; None for shared units (copy, cat, …)."""
-        return next((n for n in self.graph.nodes if n.name == unit and n.op == "unit"), None)
+        return self._hosts.get(unit)
 
     def template(self, unit: str) -> str:
         """`module.kind` of the template a unit came from, empty for shared ones."""
         host = self.host(unit)
         return host.kwargs["template"] if host else ""
 
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """Every unit lowered from the graph, as one kernel with one launch; units of the library are left as they are."""
+        return tuple(unit for name in self.program.units if self.host(name) and (unit := _plain(self.program, name)))
+
     def calls(self, unit: str) -> tuple[Call, ...]:
-        return tuple(c for c in self.forward.calls if c.launcher == f"launch_{unit}")
+        return tuple(call for call in self.forward.calls if call.unit == unit)
+
+    def only_call(self, unit: str) -> Call | None:
+        """The call of a unit that is called once, with tensors named as its launcher names them."""
+        calls = self.calls(unit)
+        if len(calls) != 1:
+            return None
+        own = Unit.of(self.program, unit)
+        named = zip(own.parameters(own.launcher), calls[0].args, strict=False)
+        return calls[0] if all(p == a for p, a in named if a.isidentifier()) else None
+
+    def only_reader(self, call: Call) -> Call | None:
+        """The one call that reads the one result of `call`, directly or through views, if nothing else does."""
+        if len(call.targets) != 1:
+            return None
+        name = self.forward.followed(call.targets[0])
+        if {name, call.targets[0]} & self.graph.results or self.forward.uses(name) != 1:
+            return None
+        readers = self.forward.calls_reading(name)
+        return readers[0] if len(readers) == 1 else None
 
 
-class Rule(Protocol):
-    """One kind of action: when it is legal, its sentence, its parameters, its edit."""
+def _plain(program: Program, name: str) -> Unit | None:
+    try:
+        unit = Unit.of(program, name)
+        unit.option("num_warps")
+    except Illegal:
+        return None
+    return unit
 
-    kind: str
-    family: Family
+
+class Rule(ABC):
+    """One kind of action: when it is legal, its sentence, its parameters, its edit; `examples/<kind>.md` shows one."""
+
+    kind: ClassVar[str]
+    family: ClassVar[Family]
 
     def propose(self, context: Context) -> Iterator[Action]:
         """The actions of this kind that look applicable; cheap, `apply` has the last word."""
-        ...
+        yield from ()
 
+    def answer(self, context: Context, verdict: Verdict) -> Iterator[Action]:
+        """Repairs of a failed verdict."""
+        yield from ()
+
+    @abstractmethod
     def apply(self, context: Context, action: Action) -> Program:
         """The edited program. Raises Illegal."""
-        ...
 
-
-def units(context: Context) -> Iterator[Unit]:
-    """Every unit lowered from the graph, as one kernel with one launch; units of the library are left as they are."""
-    for name in context.program.units:
-        if context.host(name) is None:
-            continue
-        try:
-            unit = Unit.of(context.program, name)
-            unit.option("num_warps")
-        except Illegal:
-            continue
-        yield unit
+    def action(self, region: str, sentence: str, **params: Value) -> Action:
+        return Action(self.kind, self.family, region, tuple(params.items()), sentence)

@@ -23,6 +23,10 @@ class Call:
     args: tuple[str, ...]
 
     @property
+    def unit(self) -> str:
+        return self.launcher.removeprefix("launch_")
+
+    @property
     def text(self) -> str:
         return f"{INDENT}{', '.join(self.targets)} = {self.launcher}({', '.join(self.args)})\n"
 

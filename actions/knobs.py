@@ -13,11 +13,12 @@ class PowerOfTwo:
     low: int
     high: int
 
+    def __contains__(self, value: int) -> bool:
+        return self.low <= value <= self.high and value & (value - 1) == 0
+
     def neighbours(self, value: int) -> Iterator[int]:
         """Twice, four times, half: the steps tried from a value."""
-        for new in (value * 2, value * 4, value // 2):
-            if self.low <= new <= self.high and new != value:
-                yield new
+        yield from (new for new in (value * 2, value * 4, value // 2) if new in self and new != value)
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,12 @@ class Whole:
     low: int
     high: int
 
+    def __contains__(self, value: int) -> bool:
+        return self.low <= value <= self.high
+
     def neighbours(self, value: int) -> Iterator[int]:
-        for new in (value + 1, value + 2, value - 1):
-            if self.low <= new <= self.high and new != value:
-                yield new
+        """One more, two more, one less."""
+        yield from (new for new in (value + 1, value + 2, value - 1) if new in self)
 
 
 TILES: dict[str, PowerOfTwo] = {
@@ -44,6 +47,11 @@ TILES: dict[str, PowerOfTwo] = {
 }
 WARPS = PowerOfTwo(1, 16)
 STAGES = Whole(1, 5)
+AHEAD = (2, 3, 4)  # iterations a streaming loop loads ahead
+UNROLL = (2, 4)
+GROUPS = (4, 8, 16)  # rows of tiles walked together
+MAX_TILE = 65536  # elements of one program's tile: beyond, registers cannot hold it on any GPU
+COUNTS = ("GROUP", "SPLIT")  # constants that are no extent of a tile
 
 # BLOCK_M, BLOCK_N, BLOCK_K, warps, stages: the best of a sweep over fp16x3 and tf32x3 products on an H200, and smaller ones.
 PRODUCT_TILES = (

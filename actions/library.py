@@ -1,55 +1,33 @@
-"""Functions of our own template library, brought into a program whole (they count no changed lines)."""
+"""library: a product is given back to PyTorch (cuBLAS)."""
 
 from __future__ import annotations
 
-import ast
-import re
-from functools import cache
-from importlib.resources import files
+from collections.abc import Iterator
+from dataclasses import replace
 
+from mtmc.action import Action
+from mtmc.actions.context import Context, Rule
+from mtmc.actions.library_functions import without_dead
 from mtmc.errors import check
 from mtmc.program import Program
 
-SOURCES = ("ops", "dots", "partials")
 
+class Library(Rule):
+    """Legal for a product that nothing was fused into."""
 
-@cache
-def library() -> dict[str, str]:
-    """Name -> text of every function that may be brought in."""
-    found: dict[str, str] = {}
-    for module in SOURCES:
-        text = (files("mtmc.lower.templates") / f"{module}.py").read_text()
-        lines = text.splitlines(keepends=True)
-        for node in ast.parse(text).body:
-            if isinstance(node, ast.FunctionDef):
-                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-                found[node.name] = "".join(lines[first - 1 : node.end_lineno])
-    return found
+    kind = "library"
+    family = "library"
 
+    def propose(self, context: Context) -> Iterator[Action]:
+        for unit in context.units:
+            if context.template(unit.name).startswith("contraction.") and len(context.calls(unit.name)) == 1:
+                yield self.action(unit.name, f"Give {unit.name} back to PyTorch's matrix product.")
 
-def needs(name: str) -> list[str]:
-    """A library function with those it uses, callees first."""
-    found: list[str] = []
-
-    def visit(function: str) -> None:
-        for other in dict.fromkeys(re.findall(r"\b\w+\b", library()[function])):
-            if other in library() and other != function and other not in found:
-                visit(other)
-        if function not in found:
-            found.append(function)
-
-    visit(name)
-    return found
-
-
-def with_library(program: Program, name: str, before: str) -> Program:
-    """The program with a library function (and what it needs) placed before a region, unless it is there."""
-    check(name in library(), f"{name} is not in the library; it holds {', '.join(sorted(library()))}")
-    for function in needs(name):
-        if function not in program.regions:
-            anchor = before
-            kernel = f"{before.removeprefix('launch_')}_kernel"
-            if kernel in program.regions:
-                anchor = kernel
-            program = program.insert_before(anchor, library()[function])
-    return program
+    def apply(self, context: Context, action: Action) -> Program:
+        calls, host = context.calls(action.region), context.host(action.region)
+        check(host is not None and host.kwargs["template"].startswith("contraction."), "not a product")
+        assert host is not None
+        plain = len(calls) == 1 and calls[0].targets == (action.region,) and calls[0].args == host.inputs
+        check(plain, "something is fused into the product")
+        given = replace(calls[0], launcher="torch.ops.aten.matmul.default")
+        return without_dead(context.program.replace("ModelNew", context.forward.with_calls({given.line: given})))

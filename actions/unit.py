@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import libcst as cst
 import libcst.matchers as m
@@ -14,6 +14,8 @@ from mtmc.errors import check
 from mtmc.program import Program
 
 Line = cst.BaseStatement
+Change = Callable[[cst.SimpleStatementLine], Sequence[Line] | None]
+OPTIONS = ("num_warps", "num_stages")
 
 
 def code(node: cst.CSTNode) -> str:
@@ -25,6 +27,11 @@ def statement(text: str) -> cst.SimpleStatementLine:
     parsed = cst.parse_statement(text)
     assert isinstance(parsed, cst.SimpleStatementLine)
     return parsed
+
+
+def power_of_two(name: str) -> str:
+    """The assertion that a tile constant can be the length of a `tl.arange`."""
+    return f'tl.static_assert(({name} & ({name} - 1)) == 0, "{name} must be a power of two")'
 
 
 @lru_cache(maxsize=1024)
@@ -62,59 +69,99 @@ class Unit:
         return tuple(line for line in self.kernel.body.body if isinstance(line, cst.BaseStatement))
 
     def with_body(self, lines: Sequence[Line]) -> Unit:
-        return replace(self, kernel=_with_body(self.kernel, lines))
+        body = self.kernel.body.with_changes(body=list(lines))
+        return replace(self, kernel=self.kernel.with_changes(body=body))
 
-    def edit_lines(self, change: Callable[[cst.SimpleStatementLine], Sequence[Line] | None]) -> Unit:
+    def edit_lines(self, change: Change) -> Unit:
         """Every simple line of the kernel passed through `change`: None keeps it, else what replaces it."""
-        kernel = self.kernel.visit(_Lines(change))
-        assert isinstance(kernel, cst.FunctionDef)
-        return replace(self, kernel=kernel)
+        return replace(self, kernel=_edited(self.kernel, change))
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """Text of the kernel's simple lines, loops entered, docstring left out."""
+        return tuple(text for text in _texts(self.kernel) if not text.startswith('"""'))
 
     @property
-    def lines(self) -> list[str]:
-        """Text of the kernel's simple lines, loops entered, docstring left out."""
-        found: list[str] = []
-
-        def note(line: cst.SimpleStatementLine) -> None:
-            found.append(code(line))
-
-        self.edit_lines(note)
-        return [t for t in found if not t.startswith('"""')]
+    def stores(self) -> list[str]:
+        return [line for line in self.lines if line.startswith("tl.store(")]
 
     def parameters(self, function: cst.FunctionDef | None = None) -> list[str]:
         return [p.name.value for p in (function or self.kernel).params.params]
 
+    @property
+    def arguments(self) -> list[str]:
+        """Names of the kernel's parameters that are not compile-time constants."""
+        return [p.name.value for p in self.kernel.params.params if not p.annotation]
+
+    def with_range_option(self, option: str, value: int) -> Unit:
+        """Every plain loop `range(…)` as `tl.range(…, option=value)`. Raises Illegal when there is none."""
+        lines: list[Line] = []
+        for line in self.body:
+            if isinstance(line, cst.For) and code(line.iter).startswith("range("):
+                text = f"tl.{code(line.iter).removesuffix(')')}, {option}={value})"
+                line = line.with_changes(iter=cst.parse_expression(text))
+            lines.append(line)
+        check(lines != list(self.body), "there is no plain loop")
+        return self.with_body(lines)
+
     # -- launcher -------------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def constants(self) -> dict[str, int]:
         """Tile constants assigned in the launcher, in order."""
         found: dict[str, int] = {}
-        for line in self.launcher.body.body:
-            text = code(line)
+        for text in _texts(self.launcher):
             match = re.match(r"([A-Z][A-Z_]*(?:, [A-Z][A-Z_]*)*) = ([\d, ]+)$", text)
             if match:
                 found |= dict(zip(match[1].split(", "), map(int, match[2].split(", ")), strict=True))
         return found
 
     def with_constant(self, name: str, value: int) -> Unit:
-        values = {**self.constants, name: value}
         check(name in self.constants, f"{self.name} has no constant {name}")
+        values = {**self.constants, name: value}
 
         def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
-            names = code(line).partition(" = ")[0].split(", ")
+            names = targets(line)
             if name not in names or not set(names) <= set(values):
                 return None
             return [statement(f"{', '.join(names)} = {', '.join(str(values[n]) for n in names)}")]
 
         return self.edit_launcher(change)
 
-    def edit_launcher(self, change: Callable[[cst.SimpleStatementLine], Sequence[Line] | None]) -> Unit:
-        launcher = self.launcher.visit(_Lines(change))
-        assert isinstance(launcher, cst.FunctionDef)
-        return replace(self, launcher=launcher)
+    def with_tile(self, name: str, value: int) -> Unit:
+        """Another value of a tile constant, and the assertion of what it has to be."""
+        changed = self.with_constant(name, value)
+        if name not in self.parameters() or power_of_two(name) in self.lines:
+            return changed
+        return changed.with_body([statement(power_of_two(name)), *changed.body])
 
-    @property
+    def with_constexpr(self, name: str, value: int) -> Unit:
+        """A new tile constant: parameter of the kernel, assignment before the grid, argument of the launch."""
+        check(name not in self.constants, f"{self.name} has a {name} already")
+        param = cst.Param(cst.Name(name), cst.Annotation(cst.parse_expression("tl.constexpr")))
+        params = self.kernel.params.with_changes(params=[*self.kernel.params.params, param])
+        named = [a for a in self.launch.args if a.keyword and a.keyword.value in OPTIONS]
+        others = [a for a in self.launch.args if a not in named]
+        tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+        unit = self.with_launch([*others, cst.Arg(cst.Name(name), keyword=cst.Name(name), equal=tight), *named])
+        return replace(unit, kernel=self.kernel.with_changes(params=params)).after("grid", f"{name} = {value}", before=True)
+
+    def edit_launcher(self, change: Change) -> Unit:
+        return replace(self, launcher=_edited(self.launcher, change))
+
+    def after(self, name: str, *texts: str, before: bool = False) -> Unit:
+        """Statements put into the launcher after (or before) the one that assigns `name`; those there already are not."""
+        present = set(_texts(self.launcher))
+        new = [statement(text) for text in texts if text not in present]
+
+        def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
+            if name not in targets(line):
+                return None
+            return [*new, line] if before else [line, *new]
+
+        return self.edit_launcher(change) if new else self
+
+    @cached_property
     def launch(self) -> cst.Call:
         """The launch `NAME_kernel[grid](…)`. Raises Illegal unless there is exactly one."""
         found = m.findall(self.launcher, m.Call(m.Subscript(m.Name(f"{self.name}_kernel"))))
@@ -136,6 +183,20 @@ class Unit:
         assert isinstance(launcher, cst.FunctionDef)
         return replace(self, launcher=launcher)
 
+    def with_arguments(self, values: Mapping[str, Sequence[str]]) -> Unit:
+        """Positional arguments of the launch, found by their text, each replaced by others."""
+        args: list[cst.Arg] = []
+        for arg in self.launch.args:
+            texts = None if arg.keyword else values.get(code(arg.value))
+            args += [arg] if texts is None else [cst.Arg(cst.parse_expression(text)) for text in texts]
+        return self.with_launch(args)
+
+    def with_extra_arguments(self, names: Sequence[str]) -> Unit:
+        """Positional arguments of the launch added behind those there are."""
+        plain = [a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in self.launch.args if not a.keyword]
+        named = [a for a in self.launch.args if a.keyword]
+        return self.with_launch([*plain, *(cst.Arg(cst.Name(n)) for n in names), *named])
+
     def with_option(self, name: str, value: int) -> Unit:
         self.option(name)
         args = [
@@ -147,20 +208,22 @@ class Unit:
     def with_parameters(self, kernel: Sequence[str], launcher: Sequence[str]) -> Unit:
         """Other non-constexpr parameters, constexpr ones kept behind them."""
         constants = [p for p in self.kernel.params.params if p.annotation]
-        params = [cst.Param(cst.Name(n)) for n in kernel] + constants
+        params = [*(cst.Param(cst.Name(n)) for n in kernel), *constants]
+        own = [cst.Param(cst.Name(n)) for n in launcher]
         return replace(
             self,
             kernel=self.kernel.with_changes(params=self.kernel.params.with_changes(params=params)),
-            launcher=self.launcher.with_changes(
-                params=self.launcher.params.with_changes(params=[cst.Param(cst.Name(n)) for n in launcher])
-            ),
+            launcher=self.launcher.with_changes(params=self.launcher.params.with_changes(params=own)),
         )
 
 
 class _Lines(cst.CSTTransformer):
-    def __init__(self, change: Callable[[cst.SimpleStatementLine], Sequence[Line] | None]) -> None:
+    def __init__(self, change: Change) -> None:
         super().__init__()
         self.change = change
+
+    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
+        return False  # a line is changed as a whole
 
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
@@ -171,18 +234,44 @@ class _Lines(cst.CSTTransformer):
         return cst.FlattenSentinel(new) if new else cst.RemoveFromParent()  # type: ignore[arg-type]
 
 
-def _with_body(function: cst.FunctionDef, lines: Sequence[Line]) -> cst.FunctionDef:
-    return function.with_changes(body=function.body.with_changes(body=list(lines)))
+def _edited(function: cst.FunctionDef, change: Change) -> cst.FunctionDef:
+    edited = function.visit(_Lines(change))
+    assert isinstance(edited, cst.FunctionDef)
+    return edited
+
+
+def _texts(function: cst.FunctionDef) -> list[str]:
+    """Text of a function's simple lines, loops entered."""
+    found: list[str] = []
+    _edited(function, lambda line: found.append(code(line)))
+    return found
+
+
+def streams(unit: Unit) -> bool:
+    """Whether the kernel has plain loops without a dot."""
+    text = code(unit.kernel)
+    return " in range(" in text and "dot" not in text
 
 
 def loops(lines: Sequence[Line]) -> list[cst.For]:
     return [line for line in lines if isinstance(line, cst.For)]
 
 
-def target(line: cst.CSTNode) -> str:
+def in_loop(loop: cst.For, lines: Sequence[cst.BaseStatement]) -> cst.For:
+    """The loop with another body."""
+    return loop.with_changes(body=loop.body.with_changes(body=list(lines)))
+
+
+def target(line: cst.CSTNode | str) -> str:
     """The single name a line assigns, or empty."""
-    match = re.match(r"(\w+) [-+*/]?= ", code(line))
+    match = re.match(r"(\w+) [-+*/]?= ", line if isinstance(line, str) else code(line))
     return match[1] if match else ""
+
+
+def targets(line: cst.CSTNode) -> list[str]:
+    """The names a line assigns."""
+    names, equals, _ = code(line).partition(" = ")
+    return names.split(", ") if equals else []
 
 
 def is_load(line: cst.CSTNode) -> bool:
@@ -193,7 +282,25 @@ def is_store(line: cst.CSTNode) -> bool:
     return code(line).startswith("tl.store(")
 
 
-def replace_names(text: str, names: dict[str, str]) -> str:
+@dataclass(frozen=True)
+class Access:
+    """Texts of a load or store at `NAME_ptr + index`; empty where it has none. `value` is what is stored."""
+
+    index: str
+    mask: str
+    value: str = ""
+
+    @staticmethod
+    def of(line: cst.CSTNode | str) -> Access:
+        text = line if isinstance(line, str) else code(line)
+        call = cst.parse_expression(re.sub(r"^\w+ = ", "", text).removesuffix(".to(tl.float32)"))
+        assert isinstance(call, cst.Call)
+        plain = [code(a.value) for a in call.args if not a.keyword]
+        masks = [code(a.value) for a in call.args if a.keyword and a.keyword.value == "mask"]
+        return Access(plain[0].partition(" + ")[2], masks[0] if masks else "", plain[1] if len(plain) > 1 else "")
+
+
+def replace_names(text: str, names: Mapping[str, str]) -> str:
     """Whole identifiers replaced, attributes and keywords of calls excepted."""
 
     def swap(found: re.Match[str]) -> str:

@@ -7,106 +7,141 @@ import difflib
 import io
 import re
 import tokenize
+from collections import Counter
+from functools import lru_cache
 
 from mtmc.action import Action, Edit
-from mtmc.actions.library import library
+from mtmc.actions.library_functions import library
+from mtmc.banned import banned_uses, imports
 from mtmc.errors import check
 from mtmc.lower.splice import template, template_text
 from mtmc.program import Program
 
 LIMIT = 20
 ALLOWED_IMPORTS = ("torch", "triton", "math")
-BANNED = (
-    "torch.compile",
-    "torch._inductor",
-    "torch._dynamo",
-    "torch.jit",
-    "eval(",
-    "exec(",
-    "subprocess",
-    "os.system",
-    "ctypes",
-)
-IGNORED = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)
-
-
-def code_lines(source: str) -> list[str]:
-    """Logical lines as tokens joined by blanks: comments, blank lines, spacing and indentation do not count."""
-    lines: list[str] = []
-    current: list[str] = []
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.NEWLINE:
-            lines.append(" ".join(current))
-            current = []
-        elif token.type not in IGNORED:
-            current.append(token.string)
-    return [*lines, *([" ".join(current)] if current else [])]
-
-
-def _brought(before: Program, after: Program) -> tuple[str, ...]:
-    """New functions whose text is that of the library."""
-    new = [n for n in after.regions if n not in before.regions]
-    return tuple(n for n in new if n in _known() and after.text(n).strip() == _known()[n].strip())
-
-
-def _known() -> dict[str, str]:
-    """Functions that may come in whole: the device library and the shared movement units."""
-    return {**{n: template_text("movement", n) for n in template("movement")}, **library()}
-
-
-def _without(program: Program, names: set[str]) -> str:
-    for name in names:
-        if name in program.regions:
-            program = program.replace(name, "")
-    return program.source
+FUNCTIONS = ("kernel", "launcher", "device")
+LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)
+ASSERTION = re.compile(r"(tl \. (static|device)_assert|assert) ")
 
 
 def gate(before: Program, after: Program, action: Action) -> Edit:
     """The edit as a value. Raises Illegal when it breaks a rule of the gate."""
     try:
-        ast.parse(after.source)
-    except SyntaxError as error:
-        check(False, f"the edit does not parse (line {error.lineno}: {error.msg})")
+        tree = _tree(after.source)
+    except (SyntaxError, ValueError) as error:
+        check(False, f"the edit does not parse (line {getattr(error, 'lineno', None)}: {error})")
     brought = _brought(before, after)
-    dead = {n for n in before.regions if n not in after.regions}
-    _check_region(before, after, action, {*brought, *dead})
-    _check_imports(before, after)
-    old, new = code_lines(_without(before, dead)), code_lines(_without(after, set(brought)))
-    added, removed, lines = _difference(old, new)
+    _check_outside(before, after, tree)
+    _check_region(before, after, action, brought)
+    _check_removed(before, after, tree)
+    _check_banned(before, after)
+    added, removed, lines = _difference(before, after, brought)
     check(added + removed <= LIMIT, f"the edit changes {added + removed} lines; {LIMIT} are allowed")
-    assertions = tuple(line for line in lines if re.match(r"(tl \. (static|device)_assert|assert) ", line))
-    return Edit(before, after, added, removed, tuple(a.replace(" ", "") for a in assertions), brought)
+    assertions = tuple(line.replace(" ", "") for line in lines if ASSERTION.match(line))
+    return Edit(before, after, added, removed, assertions, brought)
 
 
-def _difference(old: list[str], new: list[str]) -> tuple[int, int, list[str]]:
-    added = removed = 0
+@lru_cache(maxsize=16)
+def _tree(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@lru_cache(maxsize=16)
+def _banned(source: str) -> Counter[str]:
+    return banned_uses(_tree(source))
+
+
+def code_lines(source: str) -> list[str]:
+    """Statements as tokens joined by blanks: comments, blank lines, spacing, line breaks and indentation do not count."""
     lines: list[str] = []
-    for tag, i, j, k, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag != "equal":
-            removed += j - i
-            added += m - k
-            lines += new[k:m]
+    current: list[str] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NEWLINE or token.string == ";":
+            lines.append(" ".join(current))
+            current = []
+        elif token.type not in LAYOUT:
+            current.append(token.string)
+    return [line for line in [*lines, " ".join(current)] if line]
+
+
+def _brought(before: Program, after: Program) -> tuple[str, ...]:
+    """New functions whose text is that of the library: its device functions and the shared movement units."""
+    known = {**{n: template_text("movement", n) for n in template("movement")}, **library()}
+    new = [name for name in after.regions if name not in before.regions]
+    return tuple(n for n in new if n in known and after.text(n).strip() == known[n].strip())
+
+
+def _difference(before: Program, after: Program, brought: tuple[str, ...]) -> tuple[int, int, list[str]]:
+    """Lines added, lines removed, and the added ones, over the functions and imports that differ.
+
+    Library functions brought in whole and functions removed whole (which are dead: see `_check_removed`) do not count.
+    """
+    lines = _new_imports(before, after)
+    added, removed = len(lines), 0
+    for name in after.regions:
+        old = before.text(name) if name in before.regions else ""
+        if name in brought or old == after.text(name):
+            continue
+        a, b = code_lines(old), code_lines(after.text(name))
+        for tag, i, j, k, m in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+            if tag != "equal":
+                removed += j - i
+                added += m - k
+                lines += b[k:m]
     return added, removed, lines
 
 
-def _check_region(before: Program, after: Program, action: Action, exempt: set[str]) -> None:
-    """Only the action's unit and the forward may differ (everything, for a `model` action, but the reference)."""
-    unit = {f"{action.region}_kernel", f"launch_{action.region}", "ModelNew"}
+def _new_imports(before: Program, after: Program) -> list[str]:
+    return sorted((imports(_tree(after.source)) - imports(_tree(before.source))).elements())
+
+
+def _check_outside(before: Program, after: Program, tree: ast.Module) -> None:
+    """Beside functions and classes, each defined once, only imports may be new: SIZES and CONFIG stay."""
+    names = Counter(node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+    check(all(n == 1 for n in names.values()), f"{names.most_common(1)[0][0] if names else ''} is defined twice")
+    old, new = _loose(_tree(before.source)), _loose(tree)
+    check(old == new, "the edit touches statements outside functions")
+
+
+def _loose(tree: ast.Module) -> list[str]:
+    """Top-level statements that are neither definitions nor imports nor the docstring."""
+    body = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
+    kept = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+    return [ast.unparse(node) for node in body if not isinstance(node, kept)]
+
+
+def _check_region(before: Program, after: Program, action: Action, brought: tuple[str, ...]) -> None:
+    """Only the action's kernel, its launcher and the fast path may differ; for a `model` action every unit."""
+    own = (f"{action.region}_kernel", f"launch_{action.region}")
     for name, region in after.regions.items():
-        if name in exempt or name in unit:
-            continue
         same = name in before.regions and before.text(name) == after.text(name)
-        allowed = action.region == "model" and region.kind != "other"
-        check(same or allowed, f"the edit touches {name}, outside its region {action.region}")
+        model = action.region == "model" and region.kind in (*FUNCTIONS, "forward")
+        if same or model or name in own or name in brought:
+            continue
+        check(name == "ModelNew", f"the edit touches {name}, outside its region {action.region}")
+        check(_guard(before) == _guard(after), f"the edit touches ModelNew outside kernels, its region is {action.region}")
 
 
-def _check_imports(before: Program, after: Program) -> None:
-    def imports(program: Program) -> set[str]:
-        lines = (line.strip() for line in program.source.splitlines())
-        return {line for line in lines if line.startswith(("import ", "from ")) and " import" in f" {line}"}
+def _guard(program: Program) -> str:
+    """The class `ModelNew` without the body of its method `kernels`."""
+    tree = ast.parse(program.text("ModelNew")) if "ModelNew" in program.regions else ast.Module([], [])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == "kernels":
+            node.body = []
+    return ast.dump(tree)
 
-    for line in imports(after) - imports(before):
-        module = line.split()[1].split(".")[0]
-        check(module in ALLOWED_IMPORTS, f"the import of {module} is not allowed")
-    for text in BANNED:
-        check(after.source.count(text) <= before.source.count(text), f"{text} is not allowed in a program")
+
+def _check_removed(before: Program, after: Program, tree: ast.Module) -> None:
+    """Only kernels, launchers and device functions that nothing uses any more may go."""
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for name, region in before.regions.items():
+        if name not in after.regions:
+            check(region.kind in FUNCTIONS and name not in used, f"the edit removes {name}, which is still needed")
+
+
+def _check_banned(before: Program, after: Program) -> None:
+    """New imports come from torch, triton or math, and nothing banned is used more often than before."""
+    for line in _new_imports(before, after):
+        check(line.split()[1].partition(".")[0] in ALLOWED_IMPORTS, f"{line} is not allowed")
+    more = _banned(after.source) - _banned(before.source)
+    check(not more, f"{min(more, key=len, default='')} is not allowed in a program")

@@ -1,0 +1,47 @@
+"""eviction: loads and stores that are touched once tell the caches not to keep them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from mtmc.action import Action
+from mtmc.actions.context import Context, Rule
+from mtmc.actions.unit import Line, Unit, code, is_load, is_store, statement, target
+from mtmc.errors import check
+from mtmc.program import Program
+
+STREAMED = "+ index, mask=mask)"
+HINT = ', eviction_policy="evict_first")'
+
+
+class Eviction(Rule):
+    """Legal where a load goes over the tensor row-major; a load that a later pass repeats is left as it is."""
+
+    kind = "eviction"
+    family = "reorder"
+
+    def propose(self, context: Context) -> Iterator[Action]:
+        for unit in context.units:
+            text = code(unit.kernel)
+            if "eviction_policy" not in text and "dot" not in text and STREAMED in text:
+                yield self.action(unit.name, f"Mark the streamed loads and stores of {unit.name} as first to be evicted.")
+
+    def apply(self, context: Context, action: Action) -> Program:
+        unit = Unit.of(context.program, action.region)
+        check(any(STREAMED in line and "= tl.load(" in line for line in unit.lines), "nothing is streamed")
+        position = -1
+
+        def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
+            nonlocal position
+            position += 1
+            text = code(line)
+            streamed = is_store(line) and "+ index" in text or is_load(line) and STREAMED in text
+            again = any(target(later) == target(text) for later in unit.lines[position + 1 :] if "= tl.load(" in later)
+            if not streamed or again or "eviction_policy" in text:
+                return None
+            return [statement(re.sub(r"mask=mask\)", f"mask=mask{HINT}", text, count=1))]
+
+        return unit.edit_lines(change).into(context.program)

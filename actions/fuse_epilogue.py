@@ -1,0 +1,113 @@
+"""fuse_epilogue: the elementwise kernel after a unit is computed on the values before they are stored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import libcst as cst
+
+from mtmc.action import Action
+from mtmc.actions.context import Context, Rule
+from mtmc.actions.forward import INDENT, Call, Forward
+from mtmc.actions.guest import Guest, Place, awaited, behind, check_names, stored_place, take_in
+from mtmc.actions.library_functions import without_dead
+from mtmc.actions.split_reduction import splits
+from mtmc.actions.unit import Access, Line, Unit, code, is_store, replace_names, statement, target
+from mtmc.errors import check
+from mtmc.frames import pad
+from mtmc.graph import TensorType
+from mtmc.program import Program
+
+
+class FuseEpilogue(Rule):
+    """Legal where the unit is called once and an elementwise kernel is all that reads its one result."""
+
+    kind = "fuse_epilogue"
+    family = "fusion"
+
+    def propose(self, context: Context) -> Iterator[Action]:
+        for unit in context.units:
+            call = context.only_call(unit.name)
+            if splits(context, unit):  # it must store bare sums to be split, and its few results cost nothing apart
+                continue
+            if call and awaited(context, call):  # it goes into the kernel before it first, one formula at a time
+                continue
+            reader = call and context.only_reader(call)
+            if reader and reader.unit != unit.name and context.template(reader.unit).startswith("pointwise."):
+                sentence = f"Fuse the elementwise kernel {reader.unit} into {unit.name}, before its result is stored."
+                yield self.action(unit.name, sentence, guest=reader.unit)
+
+    def apply(self, context: Context, action: Action) -> Program:
+        host, call, reader, guest = behind(context, action)
+        (value,), read = call.targets, context.forward.followed(call.targets[0])
+        place = stored_place(context, host.name, value, read)
+        made, seen = context.graph[guest.value].type, context.graph[read].type
+        check(made is not None and seen is not None and made.shape == seen.shape, "the guest changes the shape")
+        assert made is not None and seen is not None
+        check(not (place.flat and _needs_rows(context, guest, seen)), "the host has no rows")
+        check(read == value or not guest.counts, "the guest counts rows that the host counts otherwise")
+        operands = [o for o in guest.operands if o != read]
+        host, sizes = _spliced(context, host, guest, read, place)
+        host, fused = take_in(host, call, guest, operands, sizes, "out.shape")
+        program = _with_dtype(host, place.full, made).into(context.program)
+        return without_dead(program.replace("ModelNew", _joined(context.forward, call, reader, fused)))
+
+
+def _needs_rows(context: Context, guest: Guest, full: TensorType) -> bool:
+    types = [context.graph[o].type for o in guest.operands]
+    broadcast = [t for t in types if t and pad(t.shape, len(full.shape)) != full.shape and t.numel > 1]
+    return guest.counts or bool(broadcast)
+
+
+def _spliced(context: Context, host: Unit, guest: Guest, read: str, place: Place) -> tuple[Unit, dict[str, str]]:
+    """The host with the guest's loads and formulas before its store, and the size arguments they need."""
+    check(len(host.stores) == 1, f"{host.name} stores {len(host.stores)} times")
+    check_names(host, guest, ())
+    at = Access.of(host.stores[0])
+    assigned = {target(line) for line in host.lines}
+    new: list[Line] = []
+    sizes: dict[str, str] = {}
+    for operand in guest.operands:
+        if operand == read:
+            continue
+        load, needed = place.load(context, operand, at)
+        sizes |= needed
+        if code(load) not in host.lines:
+            check(operand not in assigned, f"{operand} is already read in another way")
+            new.append(load)
+    new += [statement(replace_names(formula, {read: at.value})) for formula in guest.formulas]
+
+    def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
+        if not is_store(line):
+            return None
+        return [*new, statement(code(line).replace(f", {at.value}", f", {guest.value}", 1))]
+
+    return host.edit_lines(change), sizes
+
+
+def _with_dtype(host: Unit, old: TensorType, new: TensorType) -> Unit:
+    """The host's output allocated in the guest's type."""
+
+    def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
+        if new.dtype == old.dtype or not code(line).startswith("out = "):
+            return None
+        return [statement(re.sub(r"dtype=[\w.]+", f"dtype=torch.{new.dtype}", code(line)))]
+
+    return host.edit_launcher(change)
+
+
+def _joined(forward: Forward, call: Call, reader: Call, fused: Call) -> str:
+    """Class text with the fused call in the reader's place; views between the two follow it."""
+    (value,) = call.targets
+    if value in reader.args:
+        return forward.with_calls({call.line: None, reader.line: replace(fused, targets=reader.targets)})
+    changed: dict[int, Call | str | None] = {call.line: None}
+    between, name = "", value
+    while name not in reader.args:
+        view = next(v for v in forward.views if v.source == name)
+        changed[view.line], name = None, view.target
+        between += forward.lines[view.line]
+    changed[reader.line] = f"{fused.text}{between}{INDENT}{reader.targets[0]} = {name}\n"
+    return forward.with_calls(changed)

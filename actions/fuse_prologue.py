@@ -1,0 +1,143 @@
+"""fuse_prologue: the elementwise kernel before a unit is computed on the values as they are loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import libcst as cst
+
+from mtmc.action import Action
+from mtmc.actions.context import Context, Rule
+from mtmc.actions.forward import Call
+from mtmc.actions.guest import Guest, Place, awaited, check_names, guest_at, load_line, loaded_place, take_in
+from mtmc.actions.library_functions import without_dead
+from mtmc.actions.unit import Access, Line, Unit, code, in_loop, is_load, statement, target
+from mtmc.errors import check
+from mtmc.frames import pad
+from mtmc.graph import TensorType
+from mtmc.program import Program
+
+HOSTS = ("pointwise", "reduction", "arg_reduction", "moments", "normalization")
+
+
+class FusePrologue(Rule):
+    """Legal where the unit is called once and reads what an elementwise kernel of the same shape made."""
+
+    kind = "fuse_prologue"
+    family = "fusion"
+
+    def propose(self, context: Context) -> Iterator[Action]:
+        for unit in context.units:
+            call = context.only_call(unit.name)
+            if not call or context.template(unit.name).split(".")[0] not in HOSTS:
+                continue
+            for name in call.args:
+                made = context.forward.assigning(name)
+                guest = made.unit if made and name not in context.graph.results and not awaited(context, made) else ""
+                if context.template(guest).startswith("pointwise."):
+                    sentence = f"Fuse the elementwise kernel {guest} into {unit.name}, where it loads {name}."
+                    yield self.action(unit.name, sentence, guest=guest, value=name)
+
+    def apply(self, context: Context, action: Action) -> Program:
+        host, name = Unit.of(context.program, action.region), str(action["value"])
+        call, made = context.only_call(host.name), context.forward.assigning(name)
+        check(call is not None and made is not None and name in call.args, f"{host.name} does not read {name} once")
+        assert call is not None and made is not None
+        check(context.template(host.name).split(".")[0] in HOSTS, f"{host.name} is a product")
+        check(made.unit == action["guest"], f"another kernel makes {name}")
+        guest, place = guest_at(context, made), loaded_place(context, host.name)
+        lead = _lead(context, guest)
+        host, sizes = _spliced(context, host, guest, place)
+        host = _redirected(_without(host, name), name, lead)
+        call = replace(call, args=tuple(a for a in call.args if a != name))
+        shape = f"{lead}.shape" if "frame_in" in context.host(host.name).kwargs else "out.shape"  # type: ignore[union-attr]
+        host, fused = take_in(host, call, guest, guest.operands, sizes, shape)
+        changed: dict[int, Call | str | None] = {call.line: fused}
+        if context.forward.uses(name) == 1:
+            changed[made.line] = None
+        program = host.into(context.program).replace("ModelNew", context.forward.with_calls(changed))
+        return without_dead(program)
+
+
+def _types(context: Context, guest: Guest) -> dict[str, TensorType]:
+    """Types of the guest's operands and of its result."""
+    found = {name: context.graph[name].type for name in (*guest.operands, guest.value)}
+    return {name: type for name, type in found.items() if type is not None}
+
+
+def _lead(context: Context, guest: Guest) -> str:
+    """The operand of the result's shape and type, from which the launcher reads both. Raises Illegal."""
+    types = _types(context, guest)
+    made = types[guest.value]
+    found = [o for o in guest.operands if (types[o].shape, types[o].dtype) == (made.shape, made.dtype)]
+    check(bool(found), "no operand of the guest has its result's shape and type")
+    return found[0]
+
+
+def _spliced(context: Context, host: Unit, guest: Guest, place: Place) -> tuple[Unit, dict[str, str]]:
+    """The host with each load of the guest's result replaced by the guest, and the size arguments it needs."""
+    name, sizes = guest.value, {}
+    check_names(host, guest, (name,))
+
+    def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
+        if not (is_load(line) and target(line) == name):
+            return None
+        at = Access.of(line)
+        loads = [_load(context, guest, operand, place, at) for operand in guest.operands]
+        for _, needed in loads:
+            sizes.update(needed)
+        return [*(load for load, _ in loads), *(statement(formula) for formula in guest.formulas)]
+
+    changed = host.edit_lines(change)
+    check(changed.lines != host.lines, f"{host.name} does not load {name} plainly")
+    changed = changed.with_body(_once(changed.body))
+    for operand in guest.operands:
+        texts = {line for line in changed.lines if target(line) == operand}
+        check(len(texts) == 1, f"{operand} is read in two ways")
+    return changed, sizes
+
+
+def _load(context: Context, guest: Guest, operand: str, place: Place, at: Access) -> tuple[Line, dict[str, str]]:
+    """The guest's load of an operand where the host loaded the guest's result."""
+    types = _types(context, guest)
+    made, type, full = types[guest.value], types[operand], place.full.shape
+    if type.shape == made.shape:
+        return load_line(operand, type, at.index, at.mask), {}
+    whole = pad(made.shape, len(full)) == full
+    check(whole or type.numel == 1, "the guest's operands are broadcast inside a broadcast one")
+    check(not (place.flat and type.numel > 1), "the host has no rows")
+    return place.load(context, operand, at)
+
+
+def _once(lines: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
+    """Lines without the second of two equal loads in one block."""
+    kept: list[cst.BaseStatement] = []
+    seen: set[str] = set()
+    for line in lines:
+        if isinstance(line, cst.For):
+            line = in_loop(line, _once([s for s in line.body.body if isinstance(s, cst.BaseStatement)]))
+        elif is_load(line):
+            if code(line) in seen:
+                continue
+            seen.add(code(line))
+        kept.append(line)
+    return kept
+
+
+def _redirected(host: Unit, name: str, lead: str) -> Unit:
+    """The launcher reads shape, dtype and device from `lead` instead of `name`."""
+
+    def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
+        text = re.sub(rf"\b{name}\.", f"{lead}.", code(line))
+        return [statement(text)] if text != code(line) else None
+
+    return host.edit_launcher(change)
+
+
+def _without(host: Unit, name: str) -> Unit:
+    """The operand removed from parameters and launch."""
+    kernel = [p for p in host.arguments if p != f"{name}_ptr"]
+    host = host.with_parameters(kernel, [p for p in host.parameters(host.launcher) if p != name])
+    return host.with_arguments({name: ()})

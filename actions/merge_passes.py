@@ -1,0 +1,92 @@
+"""merge_passes: the first two passes of a softmax or normalisation become one (running sums; Welford's update)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from mtmc.action import Action
+from mtmc.actions.context import Context, Rule
+from mtmc.actions.unit import Line, Unit, code, in_loop, loops, statement, target
+from mtmc.errors import check
+from mtmc.program import Program
+
+
+class MergePasses(Rule):
+    """Legal while the kernel makes three passes."""
+
+    kind = "merge_passes"
+    family = "fusion"
+
+    def propose(self, context: Context) -> Iterator[Action]:
+        for unit in context.units:
+            if context.template(unit.name).startswith("normalization.") and len(loops(unit.body)) == 3:
+                yield self.action(unit.name, f"Compute both statistics of {unit.name} in one pass over the row.")
+
+    def apply(self, context: Context, action: Action) -> Program:
+        unit = Unit.of(context.program, action.region)
+        found = loops(unit.body)
+        check(context.template(action.region).startswith("normalization.") and len(found) == 3, "there are not three passes")
+        softmax = "softmax" in context.template(action.region)
+        merged = _online_softmax(unit, found) if softmax else _welford(unit, found)
+        return merged.into(context.program)
+
+
+def _split_first(loop: cst.For, pattern: str) -> tuple[list[cst.BaseStatement], str]:
+    """The first pass without its last line, and what that line takes in. Raises Illegal where it has another form."""
+    *lines, last = (line for line in loop.body.body if isinstance(line, cst.BaseStatement))
+    match = re.search(pattern, code(last))
+    check(match is not None, "a pass has another form")
+    assert match is not None
+    return lines, match[1]
+
+
+def _online_softmax(unit: Unit, found: list[cst.For]) -> Unit:
+    """m' = max(m, x), t' = t exp(m - m') + exp(x - m'), a lane at a time (Milakov & Gimelshein 2018)."""
+    lines, x = _split_first(found[0], r"tl\.where\(mask, (.+), float\(\"-inf\"\)\)")
+    update = [
+        *lines,
+        statement(f'fresh = tl.maximum(peak, tl.where(mask, {x}, float("-inf")))'),
+        statement('less = tl.where(fresh == float("-inf"), 1.0, tl.exp(peak - fresh))'),
+        statement(f"total, lost = op_add(total * less, lost * less, tl.where(mask, tl.exp({x} - fresh), 0.0))"),
+        statement("peak = fresh"),
+    ]
+    scaled = 'total * tl.where(peak == float("-inf"), 0.0, tl.exp(peak - top))'
+    body: list[Line] = []
+    for line in unit.body:
+        if line is found[0]:
+            body.append(in_loop(found[0], update))
+        elif target(line) == "norm":
+            body.append(statement(code(line).replace("tl.sum(total", f"tl.sum({scaled}")))
+        elif line is not found[1]:
+            body.append(line)
+    return unit.with_body(body)
+
+
+def _welford(unit: Unit, found: list[cst.For]) -> Unit:
+    """Lane-wise count, mean and squared deviations, merged as in `templates/moments.py`."""
+    lines, x = _split_first(found[0], r"tl\.where\(mask, (.+), 0\.0\)\)$")
+    update = [
+        *lines,
+        statement("count += tl.where(mask, 1.0, 0.0)"),
+        statement(f"delta = tl.where(mask, {x} - total, 0.0)"),
+        statement("total, lost = op_add(total, lost, delta / tl.maximum(count, 1.0))"),
+        statement(f"squares, rest = op_add(squares, rest, delta * tl.where(mask, {x} - total, 0.0))"),
+    ]
+    again = [line for line in unit.body if target(line) == "lost"][-1]  # cleared for the second pass, which goes
+    body: list[Line] = []
+    for line in unit.body:
+        if line is found[0]:
+            body.append(in_loop(found[0], update))
+        elif target(line) == "total":
+            body += [line, *(statement(code(line).replace("total", name)) for name in ("count", "rest"))]
+        elif target(line) == "mean":
+            body += [
+                statement("mean = tl.sum(count * total, axis=0) / cols"),
+                statement("squares += count * (total - mean) * (total - mean)"),
+            ]
+        elif line is not found[1] and line is not again:
+            body.append(line)
+    return unit.with_body(body)

@@ -1,0 +1,101 @@
+"""split_reduction: a sum, or mean and variance, over long rows is spread over many programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from mtmc.action import Action
+from mtmc.actions.context import Context, Rule
+from mtmc.actions.library_functions import with_library
+from mtmc.actions.split import with_parts
+from mtmc.actions.unit import Line, Unit, code, in_loop, statement, target
+from mtmc.errors import check
+from mtmc.program import Program
+
+PARTS = (16, 64, 256, 1024)
+LEAST = 4096  # elements that each part should have at least
+
+
+class SplitReduction(Rule):
+    """Legal for sums and moments over rows; proposed where there are too few rows to fill the GPU."""
+
+    kind = "split_reduction"
+    family = "tiling"
+
+    def propose(self, context: Context) -> Iterator[Action]:
+        for unit in context.units:
+            for parts in splits(context, unit):
+                sentence = f"Split each reduction of {unit.name} over {parts} programs and join the parts after."
+                yield self.action(unit.name, sentence, parts=parts)
+
+    def apply(self, context: Context, action: Action) -> Program:
+        unit, parts = Unit.of(context.program, action.region), int(action["parts"])
+        check(_reduced(context, action.region)[0] > 0, "not a sum or variance of rows")
+        check("SPLIT" not in unit.constants, "it is split already")
+        if context.template(action.region).startswith("moments."):
+            unit, joining = _split_moments(unit, parts), "launch_combine_moments"
+        else:
+            unit, joining = _split_sum(unit, parts), "launch_combine_add"
+        return with_library(unit.into(context.program), joining, unit.name)
+
+
+def splits(context: Context, unit: Unit) -> tuple[int, ...]:
+    """Into how many parts each reduction of a unit should be split; none where its rows fill the GPU."""
+    (results, length), sms = _reduced(context, unit.name), context.profile.sm_count
+    if not results or results >= 8 * sms or "SPLIT" in unit.constants:
+        return ()
+    return tuple(p for p in PARTS if length >= p * LEAST and results * p <= 64 * sms)
+
+
+def _reduced(context: Context, unit: str) -> tuple[int, int]:
+    """How many results a unit reduces to, and from how many elements each; (0, 0) where it cannot be split."""
+    host = context.host(unit)
+    if host is None or host.kwargs["template"] not in ("reduction.row", "moments.row", "moments.chan"):
+        return 0, 0
+    source = context.graph[host.inputs[0]].type
+    sums = host.kwargs.get("combine", "op_add") == "op_add"
+    if source is None or host.type is None or not sums or host.type.dtype not in ("float32", "float16", "bfloat16"):
+        return 0, 0
+    results = max(host.type.numel, 1)
+    return results, source.numel // results
+
+
+def _split_sum(unit: Unit, parts: int) -> Unit:
+    check(unit.stores == [f"tl.store(out_ptr + out_index, {unit.name})"], "something is fused behind")
+    check(any(line.startswith(f"{unit.name} = op_sum_over(") for line in unit.lines), "something is fused behind")
+    lines: list[Line] = [
+        statement("first = tl.program_id(1) * tl.cdiv(cols, SPLIT)"),
+        statement("last = tl.minimum(cols, first + tl.cdiv(cols, SPLIT))"),
+    ]
+    for line in unit.body:
+        if isinstance(line, cst.For):
+            inner = [statement("mask = col < last") if target(s) == "mask" else s for s in line.body.body]
+            text = code(line.iter).replace("(0, cols,", "(first, last,")
+            line = in_loop(line, inner).with_changes(iter=cst.parse_expression(text))  # type: ignore[arg-type]
+        lines.append(statement("out_index = row * SPLIT + tl.program_id(1)") if target(line) == "out_index" else line)
+    partial = "torch.empty((out.numel(), SPLIT), dtype=torch.float32, device=out.device)"
+    return with_parts(unit.with_body(lines), parts, {"out": ("partial", partial)}, "launch_combine_add(partial, out)")
+
+
+def _split_moments(unit: Unit, parts: int) -> Unit:
+    def in_kernel(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
+        name, text = target(line), code(line)
+        if name == "first":
+            return []
+        if name == "last":
+            length = text.removeprefix("last = ")
+            return [
+                statement(f"first = tl.minimum({length}, tl.program_id(1) * tl.cdiv({length}, SPLIT))"),
+                statement(f"last = tl.minimum({length}, first + tl.cdiv({length}, SPLIT))"),
+            ]
+        if name == "out_index":
+            return [statement(f"{text} * SPLIT + tl.program_id(1)")]
+        return [statement("n = tl.maximum(last - first, 1)")] if name == "n" else None
+
+    length = "rows * cols" if "rows" in unit.parameters() else "cols"
+    means = "torch.empty((mean.numel(), SPLIT), dtype=mean.dtype, device=mean.device)"
+    partials = {"mean": ("means", means), "var": ("variances", "torch.empty_like(means)")}
+    joined = f"launch_combine_moments(means, variances, mean, var, {length})"
+    return with_parts(unit.edit_lines(in_kernel), parts, partials, joined)
