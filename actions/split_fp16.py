@@ -15,6 +15,8 @@ from mtmc.actions.unit import Line, Unit, code, is_load, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
 
+LEAST_TILE = 64  # smaller tiles leave the matrix unit waiting: slower than plain multiply-adds
+
 
 class SplitFp16(Rule):
     """Legal for a plain product of two fp32 matrices on an NVIDIA GPU with matrix units."""
@@ -25,9 +27,7 @@ class SplitFp16(Rule):
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units if tensor_cores(context) else ():
             if operands(context, unit.name) and "input_precision" in code(unit.kernel):
-                sentence = (
-                    f"Split the fp32 operands of {unit.name} into fp16 pairs and multiply three times on the matrix unit."
-                )
+                sentence = f"Split the fp32 operands of {unit.name} into fp16 pairs, for three products on the matrix unit."
                 yield self.action(unit.name, sentence)
 
     def apply(self, context: Context, action: Action) -> Program:
@@ -48,6 +48,8 @@ class SplitFp16(Rule):
             f"{a}_hi, {a}_lo, {a}_scale = split_fp16({a}.reshape(M, K))",
             f"{b}_hi, {b}_lo, {b}_scale = split_fp16({b}.t())",
         )
+        for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"):
+            unit = unit.with_constant(name, max(unit.constants[name], LEAST_TILE))
         program = unit.into(context.program)
         for name in ("split_fp16", "op_dot_fp16x3"):
             program = with_library(program, name, unit.name)
