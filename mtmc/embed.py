@@ -17,7 +17,8 @@ from mtmc.overrides import CALLERS, override
 from mtmc.problem import Problem
 
 PROVIDED = frozenset({"torch", "triton", "numpy"})  # third-party modules that the output file may always import
-RESERVED = frozenset({"ModelNew", "SIZES", "supports", "triton", "tl"})  # names of the output file's own parts
+# Names of the output file's own parts: an equal one of the user's would be replaced by ours.
+RESERVED = frozenset({"ModelNew", "SIZES", "CONFIG", "config", "supports", "triton", "tl", "libdevice"})
 
 
 @dataclass

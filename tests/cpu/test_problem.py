@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtmc.embed import extra_imports, reference_source
+from mtmc.embed import RESERVED, extra_imports, reference_source
 from mtmc.errors import BadInput
+from mtmc.graph import Graph
+from mtmc.lower.emit import Reference, program_text
+from mtmc.lower.normalize import Normalized
 from mtmc.overrides import constants, override
 from mtmc.problem import InputSpec, Problem, instantiate, load, load_namespace, parse_init, parse_input_spec
 
@@ -307,8 +310,18 @@ def test_what_cannot_be_embedded(tmp_path):
     }.items():
         file = write(tmp_path, line + "\n" + textwrap.dedent(BLOCK))
         assert words in refusal(lambda file=file: reference_source(load(file)))
-    file = write(tmp_path, textwrap.dedent(BLOCK).replace("scale", "SIZES"))
-    assert "SIZES" in refusal(lambda: reference_source(load(file)))
+    for name in ("SIZES", "config"):
+        file = write(tmp_path, textwrap.dedent(BLOCK).replace("scale", name))
+        assert name in refusal(lambda: reference_source(load(file)))
+
+
+def test_every_name_of_the_output_file_is_reserved():
+    """What stands around the kernels, whose names come from the graph; `torch` is the same thing in both."""
+    tree = ast.parse(program_text("m", Normalized(Graph((), ()), {}, {}, {}), Reference("", "Model", {})))
+    names = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    names |= {node.targets[0].id for node in tree.body if isinstance(node, ast.Assign)}
+    names |= {a.asname or a.name for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom)) for a in n.names}
+    assert names - {"torch"} == RESERVED
 
 
 @pytest.mark.parametrize("name", ["linear_gelu_softmax", "rms_norm_block"])
