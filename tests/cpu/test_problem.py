@@ -312,12 +312,12 @@ def test_what_cannot_be_embedded(tmp_path):
         assert words in refusal(lambda file=file: reference_source(load(file)))
     for name in ("SIZES", "config"):
         file = write(tmp_path, textwrap.dedent(BLOCK).replace("scale", name))
-        assert name in refusal(lambda: reference_source(load(file)))
+        assert name in refusal(lambda file=file: reference_source(load(file)))
 
 
 def test_every_name_of_the_output_file_is_reserved():
     """What stands around the kernels, whose names come from the graph; `torch` is the same thing in both."""
-    tree = ast.parse(program_text("m", Normalized(Graph((), ()), {}, {}, {}), Reference("", "Model", {})))
+    tree = ast.parse(program_text("m", Normalized(Graph((), None), {}, {}, {}), Reference("", "Model", {})))
     names = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     names |= {node.targets[0].id for node in tree.body if isinstance(node, ast.Assign)}
     names |= {a.asname or a.name for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom)) for a in n.names}
