@@ -185,14 +185,30 @@ def _finished(graph: Graph, b: Builder) -> Graph:
     laid = {ref.name: _laid_out(graph, b, ref.name) for ref in walk(graph.output)}
     b.aliases |= laid
     output = visit(graph.output)
-    mutations = {path: b.aliases.get(name, name) for path, name in graph.mutations.items()}
+    mutations = {path: _unshared(b, b.aliases.get(name, name)) for path, name in graph.mutations.items()}
     needed = {r.name for r in walk(output)} | set(mutations.values())
     for node in reversed(list(b.nodes.values())):
         if node.name in needed:
             needed.update(node.inputs)
-            needed.update(n for n in node.kwargs.get("scalars", ()))
     nodes = tuple(n for n in b.nodes.values() if n.name in needed or n.op == "input")
     return Graph(nodes, output, mutations)
+
+
+def _unshared(b: Builder, name: str) -> str:
+    """A buffer's new value in memory of its own: what is another buffer's memory may be written before it is read."""
+    kind = b.type(name)
+    if _owner(b, name).op != "state" or len(kind.shape) > 5:
+        return name
+    facts = {"template": "movement.copy"}
+    return b.add(Node(b.fresh(f"{name}_kept"), "unit", (Ref(name),), facts, contiguous(kind.shape, kind.dtype)))
+
+
+def _owner(b: Builder, name: str) -> Node:
+    """The node whose memory a value is: itself, or what it is a view of."""
+    node = b.nodes[name]
+    while node.op == "view":
+        node = b.nodes[node.inputs[0]]
+    return node
 
 
 def _laid_out(graph: Graph, b: Builder, result: str) -> str:
@@ -214,10 +230,7 @@ def _laid_out(graph: Graph, b: Builder, result: str) -> str:
 
 def _lost_copy(graph: Graph, b: Builder, result: str) -> bool:
     """Whether a result is memory of an input or of the model's state although eager made a copy on the way."""
-    node = b.nodes[b.aliases.get(result, result)]
-    while node.op == "view":
-        node = b.nodes[node.inputs[0]]
-    if node.op not in ("input", "state"):
+    if _owner(b, b.aliases.get(result, result)).op not in ("input", "state"):
         return False
     source = graph[result]
     while source.op not in ("input", "state"):

@@ -22,6 +22,24 @@ from mtmc.problem import Problem
 
 SCRIPT = Path(__file__).with_name("lowering_checks.py")
 PARTS = 2
+SHIFTED = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("now", torch.zeros(8))
+        self.register_buffer("last", torch.zeros(8))
+
+    def forward(self, x):
+        self.last.copy_(self.now)
+        self.now.copy_(x.sum(0))
+        return x + self.last
+
+def get_inputs():
+    return [torch.rand(4, 8)]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +68,16 @@ def lowered(tmp_path: Path, *cases: Case) -> Lowering:
     path.write_text(source(cases))
     problem = Problem("cases", path.read_text(), str(path))
     return lower(problem, capture(problem))
+
+
+def test_buffers_that_take_over_from_one_another_do_so_in_time(tmp_path):
+    """`self.last.copy_(self.now); self.now.copy_(…)`: the writes stand at the end, in the order of the buffers."""
+    path = tmp_path / "model.py"
+    path.write_text(SHIFTED)
+    problem = Problem("shifted", path.read_text(), str(path))
+    body = lower(problem, capture(problem)).program.text("ModelNew")
+    kept = body.index("b_now_kept = launch_copy(b_now)")
+    assert kept < body.index("self.now.copy_(") and "self.last.copy_(b_now_kept)" in body
 
 
 def test_equal_kernels_are_defined_once(tmp_path):
