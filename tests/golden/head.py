@@ -55,7 +55,7 @@ def linear_product_kernel(x0__ptr, linear_weight_ptr, out_ptr, M, N, K, x0__stri
     col = (pid_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K)
+        k = (start + tl.arange(0, BLOCK_K)).to(tl.int64)
         x0_ = tl.load(x0__ptr + row * x0__stride_m + k[None, :] * x0__stride_k, mask=(row < M) & (k[None, :] < K), other=0.0)
         linear_weight = tl.load(linear_weight_ptr + k[:, None] * linear_weight_stride_k + col * linear_weight_stride_n, mask=(k[:, None] < K) & (col < N), other=0.0)
         acc = tl.dot(x0_, linear_weight, acc, input_precision="ieee")

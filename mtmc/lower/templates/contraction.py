@@ -16,7 +16,7 @@ def matmul_kernel(a_ptr, b_ptr, out_ptr, M, N, K, a_stride_m, a_stride_k, b_stri
     col = (pid_n * BLOCK_N + tl.arange(0, BLOCK_N))[None, :].to(tl.int64)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K)
+        k = (start + tl.arange(0, BLOCK_K)).to(tl.int64)
         a = tl.load(a_ptr + row * a_stride_m + k[None, :] * a_stride_k, mask=(row < M) & (k[None, :] < K), other=0.0)
         b = tl.load(b_ptr + k[:, None] * b_stride_k + col * b_stride_n, mask=(k[:, None] < K) & (col < N), other=0.0)
         acc = tl.dot(a, b, acc, input_precision="ieee")
@@ -46,7 +46,7 @@ def bmm_kernel(a_ptr, b_ptr, out_ptr, M, N, K, a_stride_b, a_stride_m, a_stride_
     b_ptr += batch * b_stride_b
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, K, BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K)
+        k = (start + tl.arange(0, BLOCK_K)).to(tl.int64)
         a = tl.load(a_ptr + m * a_stride_m + k[None, :] * a_stride_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         b = tl.load(b_ptr + k[:, None] * b_stride_k + col * b_stride_n, mask=(k[:, None] < K) & (col < N), other=0.0)
         acc = tl.dot(a, b, acc, input_precision="ieee")
@@ -71,7 +71,7 @@ def matvec_kernel(a_ptr, b_ptr, out_ptr, K, a_stride_m, a_stride_k, b_stride_k, 
     row = tl.program_id(0).to(tl.int64)
     acc = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, K, BLOCK):
-        k = start + tl.arange(0, BLOCK)
+        k = (start + tl.arange(0, BLOCK)).to(tl.int64)
         a = tl.load(a_ptr + row * a_stride_m + k * a_stride_k, mask=k < K, other=0.0)
         b = tl.load(b_ptr + k * b_stride_k, mask=k < K, other=0.0)
         acc += a.to(tl.float32) * b.to(tl.float32)

@@ -57,7 +57,7 @@ def lookup_kernel(operand_ptr, at_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = (tl.program_id(0) // blocks).to(tl.int64)
     col = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     mask = col < cols
-    at = tl.load(at_ptr + row)
+    at = tl.load(at_ptr + row).to(tl.int64)
     value = tl.load(operand_ptr + at * cols + col, mask=mask)
     index = row * cols + col
     tl.store(out_ptr + index, value, mask=mask)
@@ -79,7 +79,7 @@ def gather_kernel(operand_ptr, at_ptr, out_ptr, taken, reds, cols, numel, BLOCK:
     mask = index < numel
     row = index // (taken * cols)
     col = index % cols
-    at = tl.load(at_ptr + index, mask=mask, other=0)
+    at = tl.load(at_ptr + index, mask=mask, other=0).to(tl.int64)
     value = tl.load(operand_ptr + (row * reds + at) * cols + col, mask=mask)
     tl.store(out_ptr + index, value, mask=mask)
 
