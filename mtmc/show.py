@@ -23,7 +23,7 @@ def as_rich(run: Run) -> rich.tree.Tree:
     best = _best_path(tree)
     root = rich.tree.Tree(f"[bold]{escape(run.info.problem)}[/] on {run.info.gpu}")
     branches = {"": root}
-    for step in _arrivals(run, tree):
+    for step in _arrivals(run):
         sentence = step.action.sentence if step.action else "first program"
         style = "bold " * (step.child in best) + COLOURS.get(step.verdict.status, FAILED)
         parent = branches[step.parent]
@@ -70,7 +70,7 @@ def _best_path(tree: Tree) -> set[str]:
     return {tree.root, *(step.child for step in tree.path(tree.best))} if tree.best else set()
 
 
-def _arrivals(run: Run, tree: Tree) -> Iterator[Step]:
+def _arrivals(run: Run) -> Iterator[Step]:
     """The step by which each program was first reached, parents before children."""
     seen: set[str] = set()
     for step in run.steps():

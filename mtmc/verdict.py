@@ -49,11 +49,6 @@ class Timing:
     first_call_s: float | None = None
     kernels_ms: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def decided(self) -> bool:
-        """False when the interval spans 1: the noise exceeds the effect, and neither side is known to be faster."""
-        return not self.low <= 1.0 <= self.high
-
 
 @dataclass(frozen=True)
 class Accuracy:

@@ -128,7 +128,7 @@ def _operation(line: str, lines: Iterator[str]) -> Operation:
     opening = line
     text = head
     while opening.endswith("{"):
-        arguments, operations, closing = _region(opening, lines)
+        arguments, operations, closing = _region(lines)
         blocks.append(Block(arguments, operations))
         opening = closing
         text = f"{head} {closing}"
@@ -142,8 +142,8 @@ def _operation(line: str, lines: Iterator[str]) -> Operation:
     )
 
 
-def _region(opening: str, lines: Iterator[str]) -> tuple[tuple[str, ...], tuple[Operation, ...], str]:
-    """The region's arguments (from `iter_args` or a `^bb0(…)` line), operations and closing line."""
+def _region(lines: Iterator[str]) -> tuple[tuple[str, ...], tuple[Operation, ...], str]:
+    """The region's arguments (from a `^bb0(…)` line), operations and closing line."""
     buffered = list(_until_close(lines))
     body, closing = buffered[:-1], buffered[-1]
     arguments: tuple[str, ...] = ()

@@ -30,9 +30,7 @@ class Lowering:
     reasons: dict[str, str] = field(default_factory=dict)
 
 
-def lower(
-    problem: Problem, captured: Capture, variants: Sequence[Graph] = (), keep: frozenset[str] = frozenset()
-) -> Lowering:
+def lower(problem: Problem, captured: Capture, variants: Sequence[Graph] = ()) -> Lowering:
     """The plain program of a captured model.
 
     `variants` are graphs of the same model at other sizes, which the program text must also fit; numbers that differ between

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -84,8 +85,6 @@ def _pattern(node: Node, graph: Graph) -> str:
 
 
 def _renamed(text: str, names: dict[str, str]) -> str:
-    import re
-
     return re.sub(r"[A-Za-z_]\w*", lambda found: names.get(found.group(), found.group()), text)
 
 

@@ -111,7 +111,7 @@ def _short(name: str) -> str:
 
 def _apply(b: Builder, node: Node, graph: Graph) -> str:
     if node.op == "getitem":
-        return _part(b, node, graph)
+        return _part(b, node)
     base = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
     if base in PARTS and node.type is None:
         b.add(Node(f"{node.name}__parts", "pending", node.args, {**node.kwargs, "op": node.op, "name": node.name}))
@@ -125,7 +125,7 @@ def _apply(b: Builder, node: Node, graph: Graph) -> str:
     return RULES[base](b, node, node.type)
 
 
-def _part(b: Builder, node: Node, graph: Graph) -> str:
+def _part(b: Builder, node: Node) -> str:
     """One result of an operator with several."""
     source, index = node.args[0].name, node.args[1]
     pending = b.nodes.get(source)

@@ -12,14 +12,14 @@ from mtmc.lower.rules_reduction import Over, reduce
 NONE, MEAN, SUM = 0, 1, 2
 
 
-def _finish(b: Builder, name: str, terms: str, reduction: int, count: float | None = None) -> str:
+def _finish(b: Builder, name: str, terms: str, reduction: int) -> str:
     """Mean or sum of all terms."""
     have = b.type(terms)
     dims = list(range(len(have.shape)))
     if reduction == SUM:
         return reduce(b, name, "sum", terms, Over(dims))
     total = reduce(b, f"{name}_sum", "sum", terms, Over(dims))
-    number = b.count_text(name, float(count if count is not None else have.numel))
+    number = b.count_text(name, float(have.numel))
     return b.pointwise(name, f"{total} / {number}", TensorType((), have.dtype))
 
 

@@ -29,7 +29,7 @@ METHODS: dict[str, str] = {
     "expand_as": "self.expand_as(other)",
     "view_as": "self.reshape(other.shape)",
 }
-NOTHING = ("alias", "detach", "lift_fresh_copy", "lift_fresh", "dropout_off", "contiguous", "clone")
+NOTHING = ("alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous", "clone")
 
 
 def view(b: Builder, node: Node, type: TensorType) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from mtmc.frames import operand_offset, pad
 from mtmc.graph import Graph, Node
-from mtmc.lower.builder import HALF, literal, names_in, rename
+from mtmc.lower.builder import HALF, rename
 from mtmc.lower.splice import Filling, Operand, splice
 
 SHARED = (
@@ -122,9 +123,4 @@ def _tail(name: str, split: int, rank: int) -> str:
 
 def library_names(text: str) -> list[str]:
     """Library functions (`op_…`) that a text calls or passes on."""
-    import re
-
     return list(dict.fromkeys(re.findall(r"\bop_\w+", text)))
-
-
-__all__ = ["SHARED", "library_names", "literal", "names_in", "operands_of", "unit_text"]
