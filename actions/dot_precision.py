@@ -9,7 +9,7 @@ import libcst as cst
 
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
-from mtmc.actions.product import BATCHED, MATMUL, operands, tensor_cores
+from mtmc.actions.product import BATCHED, MATMUL, float32_check, operands, tensor_cores
 from mtmc.actions.unit import Line, Unit, code, statement
 from mtmc.errors import check
 from mtmc.program import Program
@@ -34,7 +34,9 @@ class DotPrecision(Rule):
     def apply(self, context: Context, action: Action) -> Program:
         new = str(action["precision"])
         check(new in PRECISIONS[context.precision], f"{new} is not allowed at precision {context.precision}")
-        check(bool(_precision(context, action.region)), "there is no fp32 dot")
+        pair = operands(context, action.region, (MATMUL, BATCHED))
+        check(pair is not None and bool(_precision(context, action.region)), "there is no fp32 dot")
+        assert pair is not None
         unit = Unit.of(context.program, action.region)
 
         def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
@@ -42,7 +44,7 @@ class DotPrecision(Rule):
             fresh = re.sub(r'input_precision="\w+"', f'input_precision="{new}"', text)
             return [statement(fresh)] if fresh != text else None
 
-        return unit.edit_lines(change).into(context.program)
+        return unit.edit_lines(change).after("out", float32_check(*pair)).into(context.program)
 
 
 def _precision(context: Context, unit: str) -> str:

@@ -25,8 +25,7 @@ class Eviction(Rule):
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units:
-            text = code(unit.kernel)
-            if "eviction_policy" not in text and "dot" not in text and STREAMED in text:
+            if STREAMED in unit.text and "eviction_policy" not in unit.text and "dot" not in unit.text:
                 yield self.action(unit.name, f"Mark the streamed loads and stores of {unit.name} as first to be evicted.")
 
     def apply(self, context: Context, action: Action) -> Program:

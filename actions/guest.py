@@ -198,7 +198,7 @@ def take_in(
     pointers = [f"{o}_ptr" for o in fresh]
     host = host.with_parameters([*kernel, *pointers, *numbers, *lengths], [*launcher, *fresh, *numbers])
     host = host.with_extra_arguments([*fresh, *numbers, *lengths])
-    checks = [f"assert {o}.is_contiguous()" for o in fresh]
+    checks = [f"assert {' and '.join(f'{o}.is_contiguous()' for o in fresh)}"] if fresh else []
     host = host.after("out", *(f"{k} = {v}" for k, v in lengths.items()), *checks)
     return host, replace(call, args=(*call.args, *fresh, *numbers.values()))
 

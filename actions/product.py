@@ -5,6 +5,7 @@ from __future__ import annotations
 from mtmc.actions.context import Context
 from mtmc.errors import check
 
+TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 MATMUL, BATCHED = "contraction.matmul", "contraction.bmm"
 
 
@@ -24,6 +25,11 @@ def checked_operands(context: Context, unit: str) -> tuple[str, str]:
     check(found is not None, "not a plain fp32 product")
     assert found is not None
     return found
+
+
+def float32_check(a: str, b: str) -> str:
+    """The assertion that both operands are what a split product assumes."""
+    return f'assert {a}.dtype == {b}.dtype == torch.float32, "float32 products only"'
 
 
 def tensor_cores(context: Context) -> bool:

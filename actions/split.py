@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from mtmc.actions.unit import Line, Unit, code, statement
+from mtmc.actions.unit import Line, Unit, code, power_of_two, statement
 
 
 def with_parts(unit: Unit, parts: int, partials: dict[str, tuple[str, str]], joined: str) -> Unit:
@@ -16,6 +16,7 @@ def with_parts(unit: Unit, parts: int, partials: dict[str, tuple[str, str]], joi
     expression that the launcher returns.
     """
     unit = unit.with_constexpr("SPLIT", parts)
+    unit = unit.with_body([statement(power_of_two("SPLIT")), *unit.body])
 
     def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
         text = code(line)

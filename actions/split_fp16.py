@@ -10,7 +10,7 @@ import libcst as cst
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.library_functions import with_library
-from mtmc.actions.product import checked_operands, operands, tensor_cores
+from mtmc.actions.product import TILE, checked_operands, float32_check, operands, tensor_cores
 from mtmc.actions.unit import Line, Unit, code, is_load, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
@@ -26,7 +26,7 @@ class SplitFp16(Rule):
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units if tensor_cores(context) else ():
-            if operands(context, unit.name) and "input_precision" in code(unit.kernel):
+            if operands(context, unit.name) and "input_precision" in unit.text:
                 sentence = f"Split the fp32 operands of {unit.name} into fp16 pairs, for three products on the matrix unit."
                 yield self.action(unit.name, sentence)
 
@@ -45,10 +45,11 @@ class SplitFp16(Rule):
         passed = {code(x.value): () for x in unit.launch.args if re.match(rf"({a}|{b})\.stride\(", code(x.value))}
         unit = unit.with_arguments({**passed, **parts}).after(
             "out",
+            float32_check(a, b),
             f"{a}_hi, {a}_lo, {a}_scale = split_fp16({a}.reshape(M, K))",
             f"{b}_hi, {b}_lo, {b}_scale = split_fp16({b}.t())",
         )
-        for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"):
+        for name in TILE:
             unit = unit.with_constant(name, max(unit.constants[name], LEAST_TILE))
         program = unit.into(context.program)
         for name in ("split_fp16", "op_dot_fp16x3"):
@@ -66,9 +67,6 @@ def _in_kernel(line: cst.SimpleStatementLine, a: str, b: str, name: str) -> Sequ
     if text.startswith(f"acc = tl.dot({a}, {b}, acc"):
         return [statement(f"acc = op_dot_fp16x3({a}_hi, {a}_lo, {b}_hi, {b}_lo, acc)")]
     if text == f"{name} = acc":
-        return [
-            statement(f"{a}_scale = tl.load({a}_scale_ptr + row, mask=row < M)"),
-            statement(f"{b}_scale = tl.load({b}_scale_ptr + col, mask=col < N)"),
-            statement(f"{name} = acc * {a}_scale * {b}_scale"),
-        ]
+        scales = [f"tl.load({n}_scale_ptr + {at}, mask={at} < {end})" for n, at, end in ((a, "row", "M"), (b, "col", "N"))]
+        return [statement(f"{name} = acc * {scales[0]} * {scales[1]}")]  # one by one: their product may underflow
     return None

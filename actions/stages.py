@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.knobs import STAGES
-from mtmc.actions.unit import Unit, code
+from mtmc.actions.unit import Unit
 from mtmc.errors import check
 from mtmc.program import Program
 
@@ -20,7 +20,7 @@ class Stages(Rule):
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units if context.profile.async_copy else ():
-            if "dot" in code(unit.kernel):
+            if "dot" in unit.text:
                 value = unit.option("num_stages")
                 for new in STAGES.neighbours(value):
                     sentence = f"Pipeline the loop of {unit.name} in {new} stages instead of {value}."

@@ -9,7 +9,7 @@ import libcst as cst
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.product import checked_operands, operands
-from mtmc.actions.unit import Line, Unit, code, statement, target
+from mtmc.actions.unit import Line, Unit, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
 
@@ -25,8 +25,7 @@ class TensorDescriptors(Rule):
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units if context.profile.tma else ():
-            text = code(unit.kernel)
-            if operands(context, unit.name) and "op_dot_fp16x3" in text and "_desc" not in text:
+            if operands(context, unit.name) and "op_dot_fp16x3" in unit.text and "_desc" not in unit.text:
                 yield self.action(
                     unit.name, f"Load the tiles of {unit.name} through tensor descriptors instead of pointers."
                 )

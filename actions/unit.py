@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import libcst as cst
-import libcst.matchers as m
 
 from mtmc.errors import check
 from mtmc.program import Program
@@ -34,7 +33,6 @@ def power_of_two(name: str) -> str:
     return f'tl.static_assert(({name} & ({name} - 1)) == 0, "{name} must be a power of two")'
 
 
-@lru_cache(maxsize=1024)
 def _function(text: str) -> cst.FunctionDef:
     parsed = cst.parse_module(text).body[0]
     assert isinstance(parsed, cst.FunctionDef)
@@ -54,7 +52,7 @@ class Unit:
         """Raises Illegal when the program lacks one of the two."""
         for region in (f"{name}_kernel", f"launch_{name}"):
             check(region in program.regions, f"the program has no {region}")
-        return Unit(name, _function(program.text(f"{name}_kernel")), _function(program.text(f"launch_{name}")))
+        return _unit(name, program.text(f"{name}_kernel"), program.text(f"launch_{name}"))
 
     def into(self, program: Program) -> Program:
         """The program with this unit's text."""
@@ -63,6 +61,11 @@ class Unit:
         return program
 
     # -- kernel ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def text(self) -> str:
+        """Text of the kernel."""
+        return code(self.kernel)
 
     @property
     def body(self) -> tuple[Line, ...]:
@@ -164,11 +167,9 @@ class Unit:
     @cached_property
     def launch(self) -> cst.Call:
         """The launch `NAME_kernel[grid](…)`. Raises Illegal unless there is exactly one."""
-        found = m.findall(self.launcher, m.Call(m.Subscript(m.Name(f"{self.name}_kernel"))))
+        found = [call for line in self.launcher.body.body if (call := _launch(line, f"{self.name}_kernel"))]
         check(len(found) == 1, f"{self.name} is launched {len(found)} times")
-        call = found[0]
-        assert isinstance(call, cst.Call)
-        return call
+        return found[0]
 
     def option(self, name: str) -> int:
         """A launch option such as num_warps. Raises Illegal when it is not a number there."""
@@ -179,9 +180,12 @@ class Unit:
         raise AssertionError
 
     def with_launch(self, args: Sequence[cst.Arg]) -> Unit:
-        launcher = self.launcher.deep_replace(self.launch, self.launch.with_changes(args=list(args)))
-        assert isinstance(launcher, cst.FunctionDef)
-        return replace(self, launcher=launcher)
+        call = cst.Expr(self.launch.with_changes(args=list(args)))
+
+        def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
+            return [line.with_changes(body=[call])] if _launch(line, f"{self.name}_kernel") else None
+
+        return self.edit_launcher(change)
 
     def with_arguments(self, values: Mapping[str, Sequence[str]]) -> Unit:
         """Positional arguments of the launch, found by their text, each replaced by others."""
@@ -217,6 +221,20 @@ class Unit:
         )
 
 
+@lru_cache(maxsize=1024)
+def _unit(name: str, kernel: str, launcher: str) -> Unit:
+    """Equal texts give one object, and what was read off it is kept."""
+    return Unit(name, _function(kernel), _function(launcher))
+
+
+def _launch(line: cst.CSTNode, kernel: str) -> cst.Call | None:
+    """The call, where a line is the launch `kernel[grid](…)`."""
+    match line:
+        case cst.SimpleStatementLine(body=[cst.Expr(value=cst.Call(func=cst.Subscript(value=name)) as call)]):
+            return call if code(name) == kernel else None
+    return None
+
+
 class _Lines(cst.CSTTransformer):
     def __init__(self, change: Change) -> None:
         super().__init__()
@@ -249,8 +267,7 @@ def _texts(function: cst.FunctionDef) -> list[str]:
 
 def streams(unit: Unit) -> bool:
     """Whether the kernel has plain loops without a dot."""
-    text = code(unit.kernel)
-    return " in range(" in text and "dot" not in text
+    return " in range(" in unit.text and "dot" not in unit.text
 
 
 def loops(lines: Sequence[Line]) -> list[cst.For]:

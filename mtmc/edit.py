@@ -37,7 +37,7 @@ def gate(before: Program, after: Program, action: Action) -> Edit:
     _check_banned(before, after)
     added, removed, lines = _difference(before, after, brought)
     check(added + removed <= LIMIT, f"the edit changes {added + removed} lines; {LIMIT} are allowed")
-    assertions = tuple(line.replace(" ", "") for line in lines if ASSERTION.match(line))
+    assertions = tuple(ast.unparse(ast.parse(line)) for line in lines if ASSERTION.match(line))
     return Edit(before, after, added, removed, assertions, brought)
 
 
