@@ -16,6 +16,7 @@ from mtmc.errors import BadInput
 from mtmc.floor import Floor, floor
 from mtmc.graph import Graph
 from mtmc.hardware_profiles import Profile, detect, load
+from mtmc.judge import accuracy
 from mtmc.judge.cache import Cache
 from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.judge.judge import Judge, Variant
@@ -76,6 +77,7 @@ class Setup:
 
 def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -> Setup:
     """The roles for a problem; `doing` is told what takes time. Raises BadInput for a problem or an option of no use."""
+    accuracy.rule(options.precision)  # an unknown one is refused before anything runs
     local = None if options.measure is False else detect()
     if options.measure and local is None:
         raise BadInput("--measure needs a GPU and there is none here: leave it out, and times are predicted.")

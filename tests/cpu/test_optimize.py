@@ -9,7 +9,7 @@ import pytest
 import torch
 from fakes import FIRST, FakeEvaluator, FakeMoves, value
 
-from mtmc import hardware_profiles, live, optimizer
+from mtmc import assembly, hardware_profiles, live, optimizer
 from mtmc.assembly import Options, Setup
 from mtmc.errors import BadInput
 from mtmc.problem import load
@@ -209,3 +209,8 @@ def test_the_package_offers_optimize_also_after_its_modules_were_imported(world)
     assert mtmc.optimize("model.py", gpu="h100", budget=1).speedup > 1
     with pytest.raises(AttributeError):
         mtmc.optimise  # noqa: B018
+
+
+def test_an_unknown_precision_is_refused_before_anything_runs(world):
+    with pytest.raises(BadInput, match="unknown precision"):
+        assembly.assemble(load("model.py"), Options(gpu="h100", precision="exact"), lambda _: None)
