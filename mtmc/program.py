@@ -1,8 +1,8 @@
 """Program: the source text of one candidate, and the spans (Regions) that rules edit.
 
 A program file has five parts, in order: imports, the embedded reference, device functions from the library, *units*
-(a kernel `NAME_kernel` with its launcher `launch_NAME`), and `SIZES`, `supports`, `ModelNew`. The file is the only truth:
-nothing about a program is stored beside it.
+(a kernel `NAME_kernel` with its launcher `launch_NAME`), and `SIZES`, `CONFIG`, `supports`, `ModelNew`. The file is
+the only truth: nothing about a program is stored beside it.
 """
 
 from __future__ import annotations
