@@ -76,7 +76,7 @@ def _difference(before: Program, after: Program, brought: tuple[str, ...]) -> tu
 
     Library functions brought in whole and functions removed whole (which are dead: see `_check_removed`) do not count.
     """
-    lines = _new_imports(before, after)
+    lines = sorted((_file_imports(after) - _file_imports(before)).elements())
     added, removed = len(lines), 0
     for name in after.regions:
         old = before.text(name) if name in before.regions else ""
@@ -91,8 +91,9 @@ def _difference(before: Program, after: Program, brought: tuple[str, ...]) -> tu
     return added, removed, lines
 
 
-def _new_imports(before: Program, after: Program) -> list[str]:
-    return sorted((imports(_tree(after.source)) - imports(_tree(before.source))).elements())
+def _file_imports(program: Program) -> Counter[str]:
+    body = [node for node in _tree(program.source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return imports(ast.Module(list(body), []))
 
 
 def _check_outside(before: Program, after: Program, tree: ast.Module) -> None:
@@ -101,6 +102,7 @@ def _check_outside(before: Program, after: Program, tree: ast.Module) -> None:
     check(all(n == 1 for n in names.values()), f"{names.most_common(1)[0][0] if names else ''} is defined twice")
     old, new = _loose(_tree(before.source)), _loose(tree)
     check(old == new, "the edit touches statements outside functions")
+    check(not _file_imports(before) - _file_imports(after), "the edit removes an import")
 
 
 def _loose(tree: ast.Module) -> list[str]:
@@ -141,7 +143,7 @@ def _check_removed(before: Program, after: Program, tree: ast.Module) -> None:
 
 def _check_banned(before: Program, after: Program) -> None:
     """New imports come from torch, triton or math, and nothing banned is used more often than before."""
-    for line in _new_imports(before, after):
+    for line in imports(_tree(after.source)) - imports(_tree(before.source)):
         check(line.split()[1].partition(".")[0] in ALLOWED_IMPORTS, f"{line} is not allowed")
     more = _banned(after.source) - _banned(before.source)
     check(not more, f"{min(more, key=len, default='')} is not allowed in a program")
