@@ -160,6 +160,19 @@ def instantiate(problem: Problem, device: str | torch.device, seed: int = 0) -> 
     raise AssertionError("the last place returns or raises")
 
 
+def construct(problem: Problem, kind: Any) -> torch.nn.Module:
+    """An object of `kind`, made on meta tensors with the arguments that the problem's own class gets.
+
+    Raises what the constructor raises.
+    """
+    import torch
+
+    with torch.device("meta"), _executed(problem) as module:
+        args, kwargs = _arguments(problem, module)
+        made: torch.nn.Module = kind(*args, **kwargs)
+        return made
+
+
 def _build(
     problem: Problem, model_place: torch.device, input_place: torch.device, target: torch.device, seed: int
 ) -> Instance:
@@ -172,13 +185,19 @@ def _build(
             return Instance(model, _moved(_inputs(problem, module, model), target))
 
 
-def _model(problem: Problem, module: ModuleType) -> torch.nn.Module:
-    import torch
-
+def _arguments(problem: Problem, module: ModuleType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the model's constructor is called with."""
     args, kwargs = parse_init(problem.init)
     if not problem.init and hasattr(module, "get_init_inputs"):
         with user_code("get_init_inputs()"):
             args = tuple(_sequence(module.get_init_inputs(), "get_init_inputs()"))
+    return args, kwargs
+
+
+def _model(problem: Problem, module: ModuleType) -> torch.nn.Module:
+    import torch
+
+    args, kwargs = _arguments(problem, module)
     with user_code(f"Building {problem.entry}"):
         model = getattr(module, problem.entry)(*args, **kwargs)
     if not isinstance(model, torch.nn.Module):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 import time
@@ -10,7 +9,10 @@ import warnings
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import astuple, dataclass
+from functools import cache
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,12 +36,23 @@ class Key:
 
     @property
     def hash(self) -> str:
-        return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()
+        return sha256(repr(astuple(self)).encode()).hexdigest()
 
 
 def versions(driver: str = "") -> tuple[str, ...]:
-    """Versions of mtmc, torch and triton, and the GPU driver's as given."""
-    return (*(f"{name} {_version(name)}" for name in ("mtmc", "torch", "triton")), f"driver {driver}")
+    """Versions of mtmc, torch and triton, a hash of this package's own text, and the GPU driver's version as given."""
+    return (*(f"{name} {_version(name)}" for name in ("mtmc", "torch", "triton")), f"code {_code()}", f"driver {driver}")
+
+
+@cache
+def _code() -> str:
+    """Hash of the judge and of the templates: another judge may judge otherwise, under the same version number."""
+    digest = sha256()
+    for folder in ("mtmc.judge", "mtmc.lower", "mtmc.lower.templates", "mtmc.hardware_profiles"):
+        for file in sorted(files(folder).iterdir(), key=lambda f: f.name):
+            if file.name.endswith((".py", ".toml")):
+                digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _version(package: str) -> str:

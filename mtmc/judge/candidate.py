@@ -19,11 +19,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mtmc.judge.device import synchronize
+from mtmc.problem import Problem, construct
 
 if TYPE_CHECKING:
     import torch
 
-BLAMED = ("_import", "_new_class", "call", "run")
+BLAMED = ("_import", "_new_class", "_construct", "call", "run")
 Sizes = dict[str, Any]
 
 
@@ -62,6 +63,22 @@ def build(module: ModuleType, reference: torch.nn.Module) -> torch.nn.Module:
     model = copy.deepcopy(reference, memo=dict(shared))
     model.__class__ = _new_class(module)
     return model
+
+
+def check_constructor(module: ModuleType, problem: Problem) -> None:
+    """`ModelNew` made once by its own constructor, as a user makes it; raises what that raises.
+
+    Skipped for a reference that cannot be built on meta tensors.
+    """
+    try:
+        construct(problem, getattr(module, problem.entry))
+    except (RuntimeError, NotImplementedError):  # it reads values while it is built
+        return
+    _construct(problem, _new_class(module))
+
+
+def _construct(problem: Problem, kind: type[torch.nn.Module]) -> None:
+    construct(problem, kind)
 
 
 def _new_class(module: ModuleType) -> type[torch.nn.Module]:

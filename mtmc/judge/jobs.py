@@ -93,6 +93,7 @@ class CompileJob(Job):
         began = time.monotonic()
         instance = instantiate(self.problem, "meta")
         with candidate.imported(self.source, self.sizes) as module, stand_in(self.profile) as recorder, torch.no_grad():
+            candidate.check_constructor(module, self.problem)
             model = candidate.build(module, instance.model)
             with EagerCalls(self.profile) as eager:
                 candidate.run(model, instance.inputs)

@@ -7,6 +7,8 @@ from mtmc.graph import Node, TensorType
 from mtmc.lower.builder import FLOATS, Builder, NotMine, contiguous
 from mtmc.lower.rules_pointwise import arguments
 
+MOST_BATCHES = 65535  # the batch is the grid's second dimension
+
 
 def product(b: Builder, name: str, left: str, right: str, type: TensorType) -> str:
     """left [..., M, K] @ right [K, N], or batches [B, M, K] @ [B, K, N]."""
@@ -23,7 +25,7 @@ def product(b: Builder, name: str, left: str, right: str, type: TensorType) -> s
             left = b.dense(left)
         template = "contraction.matvec" if c.shape[1] == 1 else "contraction.matmul"
         return b.unit(name, template, [left, right], type, **facts)
-    if len(a.shape) == 3 == len(c.shape) and a.shape[0] == c.shape[0]:
+    if len(a.shape) == 3 == len(c.shape) and a.shape[0] == c.shape[0] <= MOST_BATCHES:
         return b.unit(name, "contraction.bmm", [left, right], type, **facts)
     raise NotMine(f"product of shapes {a.shape} and {c.shape}")
 

@@ -53,6 +53,12 @@ def layout(dims: list[int], rank: int) -> tuple[str, Frame]:
     raise NotMine(f"reduction over dimensions {dims} of {rank}")
 
 
+def _check_extent(suffix: str, have: TensorType, dims: list[int]) -> None:
+    """Kernels over the outer and inner extents count their elements in 32 bits."""
+    if suffix == "chan" and prod(have.shape[d] for d in dims) >= 2**31:
+        raise NotMine("2^31 elements or more a result")
+
+
 def frame_after(frame: Frame, dims: list[int], rank: int, keepdim: bool) -> Frame:
     """The output's frame: the kept coordinates, over the dimensions they have in the output."""
 
@@ -77,6 +83,7 @@ def reduce(b: Builder, name: str, kind: str, source: str, over: Over, dtype: str
     if rank == 0 or prod(have.shape) == 0:
         raise NotMine("reduction of a scalar or of nothing")
     suffix, frame = layout(dims, rank)
+    _check_extent(suffix, have, dims)
     shape = tuple(1 if d in dims else s for d, s in enumerate(have.shape) if keepdim or d not in dims)
     out = dtype or (have.dtype if have.dtype in FLOATS else "int64")
     identity, combine, finish = KINDS[kind]
@@ -190,6 +197,7 @@ def moments(b: Builder, name: str, source: str, dims: list[int], keepdim: bool) 
     suffix, frame = layout(dims, rank)
     if suffix == "mid" and frame[0][1] == frame[0][2]:  # leading dimensions only: channels are the rest
         suffix, frame = "chan", (("row", 0, dims[-1] + 1), ("red", dims[-1] + 1, rank), ("col", rank, rank))
+    _check_extent(suffix, have, dims)
     if suffix == "mid" or have.dtype not in FLOATS:
         raise NotMine(f"variance over dimensions {dims} of {rank}")
     places = {c: (i, j) for c, i, j in frame}

@@ -189,3 +189,11 @@ def test_a_reference_that_cannot_run_is_an_infrastructure_error() -> None:
         _ = measuring(Scripted(answers(ReferenceJob=Infra("no memory")))).reference
     judge.close()
     assert executor.closed
+
+
+def test_a_program_that_cannot_be_built_by_its_own_constructor(executor: LocalProcesses) -> None:
+    broken = "class ModelNew(Model):\n    def __init__(self, *args):\n        raise TypeError('not like this')\n\n"
+    source = samples.CANDIDATE.replace("class ModelNew(Model):\n", broken)
+    assert source != samples.CANDIDATE
+    verdict = Judge(executor, FULL, H100).judge(Program(source))
+    assert isinstance(verdict, CompileError) and "not like this" in verdict.message

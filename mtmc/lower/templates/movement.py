@@ -1,4 +1,7 @@
-"""Data movement: strided copies (permute, expand, slice made contiguous; parts of a concatenation) and lookups by index."""
+"""Data movement: strided copies (permute, expand, slice made contiguous; parts of a concatenation) and lookups by index.
+
+An index out of range never reads foreign memory; with device assertions compiled in it is reported.
+"""
 
 import torch
 import triton
@@ -52,13 +55,14 @@ def launch_cat(tensors, dim):
 
 
 @triton.jit
-def lookup_kernel(operand_ptr, at_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+def lookup_kernel(operand_ptr, at_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
     blocks = tl.cdiv(cols, BLOCK)
     row = (tl.program_id(0) // blocks).to(tl.int64)
     col = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     mask = col < cols
     at = tl.load(at_ptr + row).to(tl.int64)
-    value = tl.load(operand_ptr + at * cols + col, mask=mask)
+    tl.device_assert((at >= 0) & (at < rows), "an index is out of range")
+    value = tl.load(operand_ptr + at * cols + col, mask=mask & (at >= 0) & (at < rows))
     index = row * cols + col
     tl.store(out_ptr + index, value, mask=mask)
 
@@ -69,7 +73,7 @@ def launch_lookup(operand, at):
     out = torch.empty((*at.shape, *operand.shape[1:]), dtype=operand.dtype, device=operand.device)
     BLOCK = 256
     grid = (at.numel() * triton.cdiv(cols, BLOCK),)
-    lookup_kernel[grid](operand, at, out, cols, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    lookup_kernel[grid](operand, at, out, operand.shape[0], cols, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
 
 
@@ -80,7 +84,8 @@ def gather_kernel(operand_ptr, at_ptr, out_ptr, taken, reds, cols, numel, BLOCK:
     row = index // (taken * cols)
     col = index % cols
     at = tl.load(at_ptr + index, mask=mask, other=0).to(tl.int64)
-    value = tl.load(operand_ptr + (row * reds + at) * cols + col, mask=mask)
+    tl.device_assert((at >= 0) & (at < reds), "an index is out of range")
+    value = tl.load(operand_ptr + (row * reds + at) * cols + col, mask=mask & (at >= 0) & (at < reds))
     tl.store(out_ptr + index, value, mask=mask)
 
 
