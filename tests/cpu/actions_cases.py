@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -222,11 +222,13 @@ def action_of(text: str) -> Action:
     return Action(kind, FAMILY[kind], region, tuple((k, int(v) if v.isdigit() else v) for k, v in pairs), "")
 
 
-def edits(plan: Plan) -> Iterator[Edit]:
+@cache
+def edits(plan: Plan) -> tuple[Edit, ...]:
     """The gated edits of a plan, in order."""
-    program = plan.first
+    program, made = plan.first, []
     for text in plan.ids:
         action = action_of(text)
         edit = gate(program, actions.apply(context(plan.model, program), action), action)
-        yield edit
+        made.append(edit)
         program = edit.after
+    return tuple(made)

@@ -1,10 +1,13 @@
-"""Runs plans of actions_cases.py in the repaired interpreter at odd sizes; prints {plan: what is wrong, or null} as JSON.
+"""Runs the programs at the end of plans in the repaired interpreter; prints {plan: what is wrong, or null} as JSON.
 
-TRITON_INTERPRET=1 python tests/cpu/actions_checks.py PART PARTS | PLAN …
+TRITON_INTERPRET=1 python tests/cpu/actions_checks.py FILE PART PARTS
+
+FILE holds a literal {plan: (program text, SIZES)}, made by `test_actions.py`, which has lowered the models anyway.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import sys
@@ -12,45 +15,37 @@ import tempfile
 import traceback
 import warnings
 from pathlib import Path
+from typing import Any
 
-from actions_cases import MODELS, PLANS, SMALL, Plan, edits, lowered, problem
+from actions_cases import MODELS, PLANS, SMALL, problem
 from lowering_checks import different
 
 from mtmc.judge import candidate, interpreter
 
 
-def mistake(plan: Plan) -> str | None:
-    """How the program at the end of a plan differs from eager."""
-    *_, last = edits(plan)
-    made, variant = lowered(plan.model), problem(plan.model, SMALL)
-    if made.sizes[0] is None:
-        return "the text at the small size differs"
-    Path(variant.path).write_text(variant.source)
-    with candidate.imported(last.after.source, made.sizes[0]) as module:
-        found = different(variant, module, [MODELS[plan.model].slack])
-    return found and f"{found}\n{last.after.source}"
-
-
-def check(name: str) -> str | None:
+def check(name: str, text: str, sizes: dict[str, Any]) -> str | None:
+    """How a program differs from eager at the small size."""
+    model = PLANS[name].model
+    small = problem(model, SMALL)
+    Path(small.path).write_text(small.source)
     try:
-        return mistake(PLANS[name])
+        with candidate.imported(text, sizes) as module:
+            found = different(small, module, [MODELS[model].slack])
     except Exception:  # noqa: BLE001  one plan must not hide the others
-        return traceback.format_exc()
+        found = traceback.format_exc()
+    return found and f"{found}\n{text}"
 
 
-def main(arguments: list[str]) -> None:
+def main(file: str, part: str, parts: str) -> None:
     warnings.filterwarnings("ignore")
     interpreter.install()
-    numbers = [int(argument) for argument in arguments if argument.isdigit()]
-    part, parts = numbers or (0, 1)
-    models = set(list(MODELS)[part::parts])  # a model is lowered once
-    chosen = [n for n in arguments if not n.isdigit()] or [n for n, plan in PLANS.items() if plan.model in models]
+    programs = ast.literal_eval(Path(file).read_text())
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        results = {name: check(name) for name in chosen}
+        results = {name: check(name, *programs[name]) for name in list(programs)[int(part) :: int(parts)]}
         os.chdir("/")
     print(json.dumps(results))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

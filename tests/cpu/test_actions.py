@@ -47,8 +47,7 @@ REPAIRS: dict[str, Verdict] = {"repair_shared": SHARED, "repair_spill": SLOW, "r
 
 
 def last_edit(name: str) -> Edit:
-    *_, edit = edits(PLANS[name])
-    return edit
+    return edits(PLANS[name])[-1]
 
 
 def proposed(name: str, verdict: Verdict = PLAIN) -> dict[str, Action]:
@@ -160,7 +159,7 @@ def test_knobs_propose_within_their_domain():
 
 def test_hardware_decides_what_is_proposed():
     def kinds(gpu: str) -> set[str]:
-        program = list(edits(plan("aligned", "split_fp16(matmul)")))[-1].after if gpu == "h100" else None
+        program = edits(plan("aligned", "split_fp16(matmul)"))[-1].after if gpu == "h100" else None
         return {action.kind for action in actions.propose(context("aligned", program, gpu), PLAIN)}
 
     assert "tensor_descriptors" in kinds("h100")
@@ -213,13 +212,21 @@ def test_edits_say_what_they_assume_and_bring_in(kind):
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[str, str | None]:
-    """Two processes, each with half of the models, in the interpreter."""
+def results(tmp_path_factory) -> dict[str, str | None]:
+    """What is wrong with the program of each plan: two processes, each with half of them, in the interpreter."""
+    programs = {name: (last_edit(name).after.source, lowered(plan.model).sizes[0]) for name, plan in PLANS.items()}
+    file = tmp_path_factory.mktemp("plans") / "programs"
+    file.write_text(repr(programs))
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(SCRIPT.parents[2])}
-    commands = [[sys.executable, str(SCRIPT), str(part), "2"] for part in range(2)]
     running = [
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for command in commands
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(file), str(part), "2"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for part in range(2)
     ]
     found: dict[str, str | None] = {}
     for process in running:
@@ -227,6 +234,10 @@ def results() -> dict[str, str | None]:
         assert process.returncode == 0, errors[-2000:]
         found |= json.loads(out.splitlines()[-1])
     return found
+
+
+def test_the_programs_fit_the_small_size():
+    assert all(lowered(model).sizes[0] is not None for model in MODELS)
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -292,7 +303,7 @@ def test_an_action_that_does_not_apply_is_illegal(name):
 @pytest.mark.parametrize("name", LATER)
 def test_an_action_that_no_longer_applies_is_illegal(name):
     model, first, text, reason = LATER[name]
-    *_, edit = edits(plan(model, first))
+    (edit,) = edits(plan(model, first))
     with pytest.raises(Illegal, match=reason):
         actions.apply(context(model, edit.after), action_of(text))
 
@@ -303,7 +314,7 @@ def test_an_unknown_kind_is_refused_with_the_known_ones():
 
 
 def test_descriptors_need_rows_of_whole_16_bytes_and_a_gpu_that_has_them():
-    *_, edit = edits(plan("aligned", "split_fp16(matmul)"))
+    (edit,) = edits(plan("aligned", "split_fp16(matmul)"))
     action = action_of("tensor_descriptors(matmul)")
     with pytest.raises(Illegal, match="no tensor descriptors"):
         actions.apply(context("aligned", edit.after, "a100"), action)
@@ -327,7 +338,7 @@ def test_a_mask_dropped_by_hand_comes_back():
 
 
 def test_repairs_lower_stages_tiles_and_registers_until_nothing_is_left():
-    *_, edit = edits(plan("linear", "product_tile(linear_product, tile=0)"))
+    (edit,) = edits(plan("linear", "product_tile(linear_product, tile=0)"))
     program, done = edit.after, []
     while True:
         found = [a for a in actions.propose(context("linear", program), SHARED) if a.kind == "repair_shared"]
