@@ -43,7 +43,7 @@ MODELS: dict[str, Case] = {
     "batch_scaled": two("(x * y).sum((0, 2)).exp()", "A,C,D", "A,1,1"),
     "channel_scaled": two("(x * y).sum((0, 2))", "A,C,D", "C,1"),
     "sizes": Case(
-        "((x * y).sum(1) + z).relu()", {"x": randn("A", "C", "D", "N"), "y": randn("D", "1"), "z": randn("D", "1")}
+        "((x * y).sum(1) + z).relu()", {"x": randn("A", "C", "D", "N"), "y": randn("C", "D", "1"), "z": randn("D", "1")}
     ),
     "rms_norm": one("x / (x * x).mean(-1, keepdim=True).add(1e-5).sqrt() * self.w", init=WEIGHT),
     "share": one("x / x.abs().sum(1, keepdim=True)", "A", "B", "D"),
