@@ -10,7 +10,7 @@ from typing import Protocol
 
 from mtmc import actions
 from mtmc.action import Action, Edit
-from mtmc.capture import capture
+from mtmc.capture import capture, check_outputs
 from mtmc.edit import gate
 from mtmc.errors import BadInput
 from mtmc.floor import Floor, floor
@@ -21,7 +21,7 @@ from mtmc.judge.cache import Cache
 from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.judge.judge import Judge, Variant
 from mtmc.lower import Lowering, lower
-from mtmc.problem import Problem
+from mtmc.problem import Problem, instantiate, user_code
 from mtmc.program import Program
 from mtmc.search import Evaluator, Moves
 from mtmc.shrink import ShrinkResult, find
@@ -84,6 +84,8 @@ def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -
     profile = load(options.gpu) if options.gpu else local or load(FALLBACK_GPU)
     doing("capturing the model")
     captured = capture(problem)
+    if captured.graph is None:
+        _check_outputs(problem)
     doing("looking for small sizes to verify at")
     small = find(problem, graph=captured.graph) if captured.graph else ShrinkResult(())
     least = floor(problem, captured.graph, local or profile, options.precision) if captured.graph else Floor()
@@ -109,6 +111,22 @@ def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -
         raise
     moves = Rules(lowering.graph or Graph((), None), profile, options.precision)
     return Setup(lowering.program, moves, judge, profile, local is not None, notes, least.attainable_ms)
+
+
+SMALL = 10_000_000  # elements of all inputs up to which a model is run on the CPU to see what it returns
+
+
+def _check_outputs(problem: Problem) -> None:
+    """What capture could not see: raise BadInput when the model, run on the CPU, returns what is not a tensor."""
+    import torch
+
+    meta = instantiate(problem, "meta")
+    if sum(x.numel() for x in meta.inputs if isinstance(x, torch.Tensor)) > SMALL:
+        return
+    instance = instantiate(problem, "cpu")
+    with user_code("Running the model"), torch.no_grad():
+        result = instance.model(*instance.inputs)
+    check_outputs(result)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,10 @@ class Judge:
             job = ReferenceJob(problem=self.problem, modes=(), seed=self.seed, seconds=self.deadlines.reference)
             return _need(self.executor.submit(job).result(), ReferenceTimes)
         predicted = PredictReferenceJob(problem=self.problem, profile=self.profile, seconds=self.deadlines.compile)
-        return _need(self.executor.submit(predicted).result(), ReferenceTimes)
+        found = self.executor.submit(predicted).result()
+        if not isinstance(found, ReferenceTimes):
+            raise InfraError(f"the model's time cannot be predicted without a GPU: {getattr(found, 'message', found)}")
+        return found
 
     @cached_property
     def draws(self) -> tuple[str, ...]:
