@@ -44,7 +44,7 @@ class DotPrecision(Rule):
             fresh = re.sub(r'input_precision="\w+"', f'input_precision="{new}"', text)
             return [statement(fresh)] if fresh != text else None
 
-        return unit.edit_lines(change).after("out", float32_check(*pair)).into(context.program)
+        return unit.edit_lines(change).beside("out", float32_check(*pair)).into(context.program)
 
 
 def _precision(context: Context, unit: str) -> str:

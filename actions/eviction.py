@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
@@ -31,15 +32,13 @@ class Eviction(Rule):
     def apply(self, context: Context, action: Action) -> Program:
         unit = Unit.of(context.program, action.region)
         check(any(STREAMED in line and "= tl.load(" in line for line in unit.lines), "nothing is streamed")
-        position = -1
+        left = Counter(target(line) for line in unit.lines if "= tl.load(" in line)
 
         def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
-            nonlocal position
-            position += 1
             text = code(line)
+            left[target(text)] -= 1
             streamed = is_store(line) and "+ index" in text or is_load(line) and STREAMED in text
-            again = any(target(later) == target(text) for later in unit.lines[position + 1 :] if "= tl.load(" in later)
-            if not streamed or again or "eviction_policy" in text:
+            if not streamed or left[target(text)] > 0 or "eviction_policy" in text:
                 return None
             return [statement(re.sub(r"mask=mask\)", f"mask=mask{HINT}", text, count=1))]
 

@@ -199,7 +199,7 @@ def take_in(
     host = host.with_parameters([*kernel, *pointers, *numbers, *lengths], [*launcher, *fresh, *numbers])
     host = host.with_extra_arguments([*fresh, *numbers, *lengths])
     checks = [f"assert {' and '.join(f'{o}.is_contiguous()' for o in fresh)}"] if fresh else []
-    host = host.after("out", *(f"{k} = {v}" for k, v in lengths.items()), *checks)
+    host = host.beside("out", *(f"{k} = {v}" for k, v in lengths.items()), *checks)
     return host, replace(call, args=(*call.args, *fresh, *numbers.values()))
 
 

@@ -44,7 +44,7 @@ class SingleBlock(Rule):
         constant, size = walked[0], "cols" if walked[0] == "BLOCK" else "reds"
         promise = f'{size} <= {constant}, "{PROMISE}"'
         unit = unit.with_body([statement(f"tl.device_assert({promise})"), *_unrolled(unit)])
-        unit = unit.with_constant(constant, int(action["value"])).after(constant, f"assert {promise}")
+        unit = unit.with_constant(constant, int(action["value"])).beside(constant, f"assert {promise}")
         return unit.into(context.program)
 
 

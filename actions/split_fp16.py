@@ -43,7 +43,7 @@ class SplitFp16(Rule):
         kernel = [p for own in unit.arguments if own not in strides for p in pointers.get(own, [own])]
         unit = unit.with_parameters(kernel, unit.parameters(unit.launcher))
         passed = {code(x.value): () for x in unit.launch.args if re.match(rf"({a}|{b})\.stride\(", code(x.value))}
-        unit = unit.with_arguments({**passed, **parts}).after(
+        unit = unit.with_arguments({**passed, **parts}).beside(
             "out",
             float32_check(a, b),
             f"{a}_hi, {a}_lo, {a}_scale = split_fp16({a}.reshape(M, K))",

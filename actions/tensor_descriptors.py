@@ -43,7 +43,7 @@ class TensorDescriptors(Rule):
         kernel = [f"{p.removesuffix('_ptr')}_desc" if p.removesuffix("_ptr") in blocks else p for p in unit.arguments]
         unit = unit.with_parameters(kernel, unit.parameters(unit.launcher))
         described = {p: [f"TensorDescriptor.from_tensor({p}, [{block}, BLOCK_K])"] for p, block in blocks.items()}
-        unit = unit.with_arguments(described).after("out", f'assert K % 8 == 0, "{ALIGNED}"')
+        unit = unit.with_arguments(described).beside("out", f'assert K % 8 == 0, "{ALIGNED}"')
         return _with_import(unit.into(context.program))
 
 

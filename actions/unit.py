@@ -147,12 +147,12 @@ class Unit:
         others = [a for a in self.launch.args if a not in named]
         tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
         unit = self.with_launch([*others, cst.Arg(cst.Name(name), keyword=cst.Name(name), equal=tight), *named])
-        return replace(unit, kernel=self.kernel.with_changes(params=params)).after("grid", f"{name} = {value}", before=True)
+        return replace(unit, kernel=self.kernel.with_changes(params=params)).beside("grid", f"{name} = {value}", before=True)
 
     def edit_launcher(self, change: Change) -> Unit:
         return replace(self, launcher=_edited(self.launcher, change))
 
-    def after(self, name: str, *texts: str, before: bool = False) -> Unit:
+    def beside(self, name: str, *texts: str, before: bool = False) -> Unit:
         """Statements put into the launcher after (or before) the one that assigns `name`; those there already are not."""
         present = set(_texts(self.launcher))
         new = [statement(text) for text in texts if text not in present]

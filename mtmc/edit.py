@@ -21,7 +21,7 @@ LIMIT = 20
 ALLOWED_IMPORTS = ("torch", "triton", "math")
 FUNCTIONS = ("kernel", "launcher", "device")
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)
-ASSERTION = re.compile(r"(tl \. (static|device)_assert|assert) ")
+ASSERTION = re.compile(r"tl\.(static|device)_assert\(|assert ")
 
 
 def gate(before: Program, after: Program, action: Action) -> Edit:
@@ -35,10 +35,10 @@ def gate(before: Program, after: Program, action: Action) -> Edit:
     _check_region(before, after, action, brought)
     _check_removed(before, after, tree)
     _check_banned(before, after)
-    added, removed, lines = _difference(before, after, brought)
+    added, removed = _difference(before, after, brought)
     check(added + removed <= LIMIT, f"the edit changes {added + removed} lines; {LIMIT} are allowed")
-    assertions = tuple(ast.unparse(ast.parse(line)) for line in lines if ASSERTION.match(line))
-    return Edit(before, after, added, removed, assertions, brought)
+    assertions = _assertions(after) - _assertions(before)
+    return Edit(before, after, added, removed, tuple(assertions.elements()), brought)
 
 
 @lru_cache(maxsize=16)
@@ -71,13 +71,18 @@ def _brought(before: Program, after: Program) -> tuple[str, ...]:
     return tuple(n for n in new if n in known and after.text(n).strip() == known[n].strip())
 
 
-def _difference(before: Program, after: Program, brought: tuple[str, ...]) -> tuple[int, int, list[str]]:
-    """Lines added, lines removed, and the added ones, over the functions and imports that differ.
+def _assertions(program: Program) -> Counter[str]:
+    """Checks on the host and in kernels, as text."""
+    nodes = [node for node in ast.walk(_tree(program.source)) if isinstance(node, (ast.Assert, ast.Expr))]
+    return Counter(text for node in nodes if ASSERTION.match(text := ast.unparse(node)))
+
+
+def _difference(before: Program, after: Program, brought: tuple[str, ...]) -> tuple[int, int]:
+    """Lines added and removed over the functions and imports that differ.
 
     Library functions brought in whole and functions removed whole (which are dead: see `_check_removed`) do not count.
     """
-    lines = sorted((_file_imports(after) - _file_imports(before)).elements())
-    added, removed = len(lines), 0
+    added, removed = (_file_imports(after) - _file_imports(before)).total(), 0
     for name in after.regions:
         old = before.text(name) if name in before.regions else ""
         if name in brought or old == after.text(name):
@@ -87,8 +92,7 @@ def _difference(before: Program, after: Program, brought: tuple[str, ...]) -> tu
             if tag != "equal":
                 removed += j - i
                 added += m - k
-                lines += b[k:m]
-    return added, removed, lines
+    return added, removed
 
 
 def _file_imports(program: Program) -> Counter[str]:
