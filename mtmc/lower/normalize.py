@@ -109,7 +109,12 @@ def _short(name: str) -> str:
     return name
 
 
+# Overloads that are another operator by nature.
+SYNONYMS = {"aten.max.other": "aten.maximum.default", "aten.min.other": "aten.minimum.default"}
+
+
 def _apply(b: Builder, node: Node, graph: Graph) -> str:
+    node = replace(node, op=SYNONYMS.get(node.op, node.op))
     if node.op == "getitem":
         return _part(b, node)
     base = node.op.split(".")[1] if node.op.startswith("aten.") else node.op

@@ -92,6 +92,7 @@ BROADCAST = {
     "outer": two("x - y", "A,1", "1,B"),
     "alpha": two("torch.add(x, y, alpha=0.3) - torch.sub(y, x, alpha=2)", "A,B", "A,B"),
     "maximum": two("torch.maximum(x, y) + torch.minimum(x, y)", "A,B", "B"),
+    "max of two": two("torch.max(x, y) * torch.min(y, x)", "A,B", "B"),
     "addcmul": two("torch.addcmul(x, y, y, value=0.2) + torch.addcdiv(x, x, y.abs() + 1, value=0.5)", "A,B", "A,B"),
     "lerp": two("torch.lerp(x, y, 0.3)", "A,B", "A,B"),
     "comparison": two("(x < y) | (x >= 1)", "A,B", "B"),
