@@ -121,12 +121,16 @@ class Errors:
         return max(FLOORS[self.dtype], 2 * self.reference_scaled, 8 * (rule.extra + rule.slack) * rms)
 
     def failure(self, rule: Rule) -> Wrong | None:
-        """What the rule says of the chunks added so far; None when it holds."""
+        """What the rule says of the chunks added so far; None when it holds.
+
+        Where the reference itself has no digit right (a mean that is 0 but for rounding) the relative norm compares noise
+        with noise; the element rule, absolute for small values, decides alone.
+        """
         if self.strange:
             return Wrong(f"{self.name}: {self.strange}", "nan")
         limit, tolerance = self.norm_limit(rule), self.element_limit(rule)
         message = ""
-        if self.candidate_error > limit:
+        if self.candidate_error > limit and self.reference_error < 1:
             message = f"relative error {self.candidate_error:.2e} is above {limit:.2e}"
         elif self.candidate_scaled > tolerance:
             message = f"largest scaled error {self.candidate_scaled:.2e} is above {tolerance:.2e}"

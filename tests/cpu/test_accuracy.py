@@ -136,3 +136,12 @@ def test_strides_of_single_element_dimensions_do_not_matter() -> None:
 def test_an_unknown_precision_lists_the_known() -> None:
     with pytest.raises(BadInput, match="strict, tf32, bf16"):
         rule("fp8")
+
+
+def test_where_the_reference_has_no_digit_right_only_elements_count() -> None:
+    exact, reference = torch.full((8,), 1e-18, dtype=torch.float64), torch.full((8,), 1e-9)
+    noise, wrong = Errors("output", "float32"), Errors("output", "float32")
+    noise.add(3 * reference, reference, exact)
+    wrong.add(reference + 1e-3, reference, exact)
+    assert noise.failure(rule("strict")) is None
+    assert wrong.failure(rule("strict")) is not None
