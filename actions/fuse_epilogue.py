@@ -51,8 +51,8 @@ class FuseEpilogue(Rule):
         operands = [o for o in guest.operands if o != read]
         host, sizes = _spliced(context, host, guest, read, place)
         host, fused = take_in(host, call, guest, operands, sizes, "out.shape")
-        program = _with_dtype(host, place.full, made).into(context.program)
-        return without_dead(program.replace("ModelNew", _joined(context.forward, call, reader, fused)))
+        host = _with_dtype(host, place.full, made)
+        return without_dead(host.into(context.program, _joined(context.forward, call, reader, fused)))
 
 
 def _needs_rows(context: Context, guest: Guest, full: TensorType) -> bool:

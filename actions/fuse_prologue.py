@@ -57,8 +57,7 @@ class FusePrologue(Rule):
         changed: dict[int, Call | str | None] = {call.line: fused}
         if context.forward.uses(name) == 1:
             changed[made.line] = None
-        program = host.into(context.program).replace("ModelNew", context.forward.with_calls(changed))
-        return without_dead(program)
+        return without_dead(host.into(context.program, context.forward.with_calls(changed)))
 
 
 def _types(context: Context, guest: Guest) -> dict[str, TensorType]:

@@ -58,7 +58,7 @@ class FuseSecondPass(Rule):
         host, fused = take_in(host, call, guest, operands, sizes, f"{lead}.shape")
         host = _full_output(host, lead, out, types[lead])
         changed: dict[int, Call | str | None] = {call.line: None, reader.line: replace(fused, targets=reader.targets)}
-        return without_dead(host.into(context.program).replace("ModelNew", context.forward.with_calls(changed)))
+        return without_dead(host.into(context.program, context.forward.with_calls(changed)))
 
 
 def _second_loop(context: Context, host: Unit, guest: Guest, value: str, place: Place) -> tuple[Unit, dict[str, str]]:

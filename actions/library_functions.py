@@ -11,6 +11,7 @@ from importlib.resources import files
 from mtmc.errors import check
 from mtmc.program import Program
 
+FUNCTIONS = ("kernel", "launcher", "device")
 SOURCES = ("ops", "dots", "partials")
 
 
@@ -54,11 +55,15 @@ def with_library(program: Program, name: str, unit: str) -> Program:
 
 def without_dead(program: Program) -> Program:
     """The program without units and library functions that nothing mentions any more."""
-    while True:
-        mentions = Counter(re.findall(r"\w+", program.source))
-        names = [n for n, region in program.regions.items() if region.kind in ("launcher", "kernel", "device")]
-        dead = [n for n in names if mentions[n] == re.findall(r"\w+", program.text(n)).count(n)]
-        if not dead:
-            return program
+    mentions = _words(program.source)
+    kept = {n: _words(program.text(n)) for n, region in program.regions.items() if region.kind in FUNCTIONS}
+    gone: dict[str, str] = {}
+    while dead := [name for name, own in kept.items() if mentions[name] == own[name]]:
         for name in dead:
-            program = program.replace(name, "")
+            mentions.subtract(kept.pop(name))
+            gone[name] = ""
+    return program.replace_all(gone) if gone else program
+
+
+def _words(text: str) -> Counter[str]:
+    return Counter(re.findall(r"\w+", text))

@@ -54,11 +54,11 @@ class Unit:
             check(region in program.regions, f"the program has no {region}")
         return _unit(name, program.text(f"{name}_kernel"), program.text(f"launch_{name}"))
 
-    def into(self, program: Program) -> Program:
-        """The program with this unit's text."""
-        for region, tree in ((f"{self.name}_kernel", self.kernel), (f"launch_{self.name}", self.launcher)):
-            program = program.replace(region, cst.Module([tree]).code)
-        return program
+    def into(self, program: Program, fast_path: str = "") -> Program:
+        """The program with this unit's text, and another text of the class `ModelNew` where one is given."""
+        trees = {f"{self.name}_kernel": self.kernel, f"launch_{self.name}": self.launcher}
+        texts = {region: cst.Module([tree]).code for region, tree in trees.items()}
+        return program.replace_all(texts | ({"ModelNew": fast_path} if fast_path else {}))
 
     # -- kernel ---------------------------------------------------------------------------------------------------------
 

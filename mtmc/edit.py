@@ -8,18 +8,16 @@ import io
 import re
 import tokenize
 from collections import Counter
-from functools import lru_cache
 
 from mtmc.action import Action, Edit
-from mtmc.actions.library_functions import library
+from mtmc.actions.library_functions import FUNCTIONS, library
 from mtmc.banned import banned_uses, imports
 from mtmc.errors import check
 from mtmc.lower.splice import template, template_text
-from mtmc.program import Program
+from mtmc.program import Program, parsed
 
 LIMIT = 20
 ALLOWED_IMPORTS = ("torch", "triton", "math")
-FUNCTIONS = ("kernel", "launcher", "device")
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)
 ASSERTION = re.compile(r"tl\.(static|device)_assert\(|assert ")
 
@@ -27,28 +25,21 @@ ASSERTION = re.compile(r"tl\.(static|device)_assert\(|assert ")
 def gate(before: Program, after: Program, action: Action) -> Edit:
     """The edit as a value. Raises Illegal when it breaks a rule of the gate."""
     try:
-        tree = _tree(after.source)
+        parsed(after.source)
     except (SyntaxError, ValueError) as error:
         check(False, f"the edit does not parse (line {getattr(error, 'lineno', None)}: {error})")
+    _check_outside(before, after)
     brought = _brought(before, after)
-    _check_outside(before, after, tree)
-    _check_region(before, after, action, brought)
-    _check_removed(before, after, tree)
-    _check_banned(before, after)
-    added, removed = _difference(before, after, brought)
+    touched = [n for n in after.regions if n not in brought and after.text(n) != _text(before, n)]
+    _check_region(before, after, action, touched)
+    _check_removed(before, after)
+    old, new = _scope(before, touched), _scope(after, touched)
+    _check_banned(old, new)
+    added, removed = _difference(before, after, touched)
+    added += (_imports_of_file(after) - _imports_of_file(before)).total()
     check(added + removed <= LIMIT, f"the edit changes {added + removed} lines; {LIMIT} are allowed")
-    assertions = _assertions(after) - _assertions(before)
-    return Edit(before, after, added, removed, tuple(assertions.elements()), brought)
-
-
-@lru_cache(maxsize=16)
-def _tree(source: str) -> ast.Module:
-    return ast.parse(source)
-
-
-@lru_cache(maxsize=16)
-def _banned(source: str) -> Counter[str]:
-    return banned_uses(_tree(source))
+    assertions = tuple((_assertions(new) - _assertions(old)).elements())
+    return Edit(before, after, added, removed, assertions, brought)
 
 
 def code_lines(source: str) -> list[str]:
@@ -64,6 +55,10 @@ def code_lines(source: str) -> list[str]:
     return [line for line in [*lines, " ".join(current)] if line]
 
 
+def _text(program: Program, name: str) -> str:
+    return program.text(name) if name in program.regions else ""
+
+
 def _brought(before: Program, after: Program) -> tuple[str, ...]:
     """New functions whose text is that of the library: its device functions and the shared movement units."""
     known = {**{n: template_text("movement", n) for n in template("movement")}, **library()}
@@ -71,23 +66,37 @@ def _brought(before: Program, after: Program) -> tuple[str, ...]:
     return tuple(n for n in new if n in known and after.text(n).strip() == known[n].strip())
 
 
-def _assertions(program: Program) -> Counter[str]:
+def _scope(program: Program, touched: list[str]) -> ast.Module:
+    """What an edit may have changed, as a tree: the functions touched, the file's imports, and its names for other names."""
+    nodes: list[ast.stmt] = [
+        node
+        for node in parsed(program.source).body
+        if (isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in touched)
+        or isinstance(node, (ast.Import, ast.ImportFrom))
+        or (isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute)))
+    ]
+    return ast.Module(nodes, [])
+
+
+def _imports_of_file(program: Program) -> Counter[str]:
+    body = [node for node in parsed(program.source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return imports(ast.Module(list(body), []))
+
+
+def _assertions(scope: ast.Module) -> Counter[str]:
     """Checks on the host and in kernels, as text."""
-    nodes = [node for node in ast.walk(_tree(program.source)) if isinstance(node, (ast.Assert, ast.Expr))]
+    nodes = [node for node in ast.walk(scope) if isinstance(node, (ast.Assert, ast.Expr))]
     return Counter(text for node in nodes if ASSERTION.match(text := ast.unparse(node)))
 
 
-def _difference(before: Program, after: Program, brought: tuple[str, ...]) -> tuple[int, int]:
-    """Lines added and removed over the functions and imports that differ.
+def _difference(before: Program, after: Program, touched: list[str]) -> tuple[int, int]:
+    """Lines added and removed in the functions touched.
 
     Library functions brought in whole and functions removed whole (which are dead: see `_check_removed`) do not count.
     """
-    added, removed = (_file_imports(after) - _file_imports(before)).total(), 0
-    for name in after.regions:
-        old = before.text(name) if name in before.regions else ""
-        if name in brought or old == after.text(name):
-            continue
-        a, b = code_lines(old), code_lines(after.text(name))
+    added = removed = 0
+    for name in touched:
+        a, b = code_lines(_text(before, name)), code_lines(after.text(name))
         for tag, i, j, k, m in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
             if tag != "equal":
                 removed += j - i
@@ -95,34 +104,30 @@ def _difference(before: Program, after: Program, brought: tuple[str, ...]) -> tu
     return added, removed
 
 
-def _file_imports(program: Program) -> Counter[str]:
-    body = [node for node in _tree(program.source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return imports(ast.Module(list(body), []))
-
-
-def _check_outside(before: Program, after: Program, tree: ast.Module) -> None:
+def _check_outside(before: Program, after: Program) -> None:
     """Beside functions and classes, each defined once, only imports may be new: SIZES and CONFIG stay."""
-    names = Counter(node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
-    check(all(n == 1 for n in names.values()), f"{names.most_common(1)[0][0] if names else ''} is defined twice")
-    old, new = _loose(_tree(before.source)), _loose(tree)
-    check(old == new, "the edit touches statements outside functions")
-    check(not _file_imports(before) - _file_imports(after), "the edit removes an import")
+    body = parsed(after.source).body
+    names = Counter(node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+    twice = [name for name, times in names.items() if times > 1]
+    check(not twice, f"{', '.join(twice)} is defined twice")
+    check(_loose(before) == _loose(after), "the edit touches statements outside functions")
+    check(not _imports_of_file(before) - _imports_of_file(after), "the edit removes an import")
 
 
-def _loose(tree: ast.Module) -> list[str]:
-    """Top-level statements that are neither definitions nor imports nor the docstring."""
+def _loose(program: Program) -> list[str]:
+    """Text of the top-level statements that are neither definitions nor imports nor the docstring."""
+    tree, lines = parsed(program.source), program.source.splitlines()
     body = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
-    kept = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-    return [ast.unparse(node) for node in body if not isinstance(node, kept)]
+    defined = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+    return ["\n".join(lines[n.lineno - 1 : n.end_lineno]) for n in body if not isinstance(n, defined)]
 
 
-def _check_region(before: Program, after: Program, action: Action, brought: tuple[str, ...]) -> None:
+def _check_region(before: Program, after: Program, action: Action, touched: list[str]) -> None:
     """Only the action's kernel, its launcher and the fast path may differ; for a `model` action every unit."""
     own = (f"{action.region}_kernel", f"launch_{action.region}")
-    for name, region in after.regions.items():
-        same = name in before.regions and before.text(name) == after.text(name)
-        model = action.region == "model" and region.kind in (*FUNCTIONS, "forward")
-        if same or model or name in own or name in brought:
+    for name in touched:
+        model = action.region == "model" and after.regions[name].kind in (*FUNCTIONS, "forward")
+        if model or name in own:
             continue
         check(name == "ModelNew", f"the edit touches {name}, outside its region {action.region}")
         check(_guard(before) == _guard(after), f"the edit touches ModelNew outside kernels, its region is {action.region}")
@@ -130,24 +135,24 @@ def _check_region(before: Program, after: Program, action: Action, brought: tupl
 
 def _guard(program: Program) -> str:
     """The class `ModelNew` without the body of its method `kernels`."""
-    tree = ast.parse(program.text("ModelNew")) if "ModelNew" in program.regions else ast.Module([], [])
+    tree = ast.parse(_text(program, "ModelNew"))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == "kernels":
             node.body = []
     return ast.dump(tree)
 
 
-def _check_removed(before: Program, after: Program, tree: ast.Module) -> None:
-    """Only kernels, launchers and device functions that nothing uses any more may go."""
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+def _check_removed(before: Program, after: Program) -> None:
+    """Only kernels, launchers and device functions that nothing mentions any more may go."""
     for name, region in before.regions.items():
         if name not in after.regions:
-            check(region.kind in FUNCTIONS and name not in used, f"the edit removes {name}, which is still needed")
+            dead = region.kind in FUNCTIONS and not re.search(rf"\b{name}\b", after.source)
+            check(dead, f"the edit removes {name}, which is still needed")
 
 
-def _check_banned(before: Program, after: Program) -> None:
+def _check_banned(old: ast.Module, new: ast.Module) -> None:
     """New imports come from torch, triton or math, and nothing banned is used more often than before."""
-    for line in imports(_tree(after.source)) - imports(_tree(before.source)):
+    for line in imports(new) - imports(old):
         check(line.split()[1].partition(".")[0] in ALLOWED_IMPORTS, f"{line} is not allowed")
-    more = _banned(after.source) - _banned(before.source)
+    more = banned_uses(new) - banned_uses(old)
     check(not more, f"{min(more, key=len, default='')} is not allowed in a program")

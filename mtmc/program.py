@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Program:
     def regions(self) -> dict[str, Region]:
         """Top-level functions and classes by name, in file order. Raises SyntaxError."""
         found = {}
-        for node in ast.parse(self.source).body:
+        for node in parsed(self.source).body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
                 assert node.end_lineno is not None
@@ -78,13 +79,17 @@ class Program:
 
     def replace(self, region: str, text: str) -> Program:
         """The program with one region's text replaced; an empty text removes it with the blank lines after it."""
-        span = self.regions[region]
-        head, tail = self._lines[: span.first_line - 1], self._lines[span.last_line :]
-        if not text:
-            while tail and not tail[0].strip():
-                tail = tail[1:]
-            return Program("".join([*head, *tail]))
-        return Program("".join([*head, text if text.endswith("\n") else text + "\n", *tail]))
+        return self.replace_all({region: text})
+
+    def replace_all(self, texts: Mapping[str, str]) -> Program:
+        """The program with several regions' texts replaced at once, as `replace` does."""
+        lines = list(self._lines)
+        for span in sorted((self.regions[region] for region in texts), key=lambda span: -span.first_line):
+            text, last = texts[span.name], span.last_line
+            while not text and last < len(lines) and not lines[last].strip():
+                last += 1
+            lines[span.first_line - 1 : last] = [text if text.endswith("\n") or not text else text + "\n"]
+        return Program("".join(lines))
 
     def insert_before(self, region: str, text: str) -> Program:
         """The program with `text` and two blank lines placed before a region."""
@@ -101,6 +106,12 @@ class Program:
         """The PyTorch operators the fast path calls, one entry a call (views cost nothing and are not listed)."""
         body = self.text("ModelNew") if "ModelNew" in self.regions else ""
         return tuple(re.findall(r"torch\.ops\.(aten\.\w+\.\w+)\(", body))
+
+
+@lru_cache(maxsize=2)  # a program and its child: trees are large
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a program, which is only to be read. Raises SyntaxError."""
+    return ast.parse(source)
 
 
 def _kind(node: ast.FunctionDef | ast.ClassDef) -> str:
