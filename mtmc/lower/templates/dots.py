@@ -48,7 +48,8 @@ def split_fp16(x):
     hi = torch.empty((R, K), dtype=torch.float16, device=x.device)
     lo = torch.empty_like(hi)
     scale = torch.empty(R, dtype=torch.float32, device=x.device)
-    ROWS, BLOCK = (1, 4096) if x.stride(1) == 1 else (16, 256)
+    BLOCK = min(4096, max(32, triton.next_power_of_2(K))) if x.stride(1) == 1 else 256
+    ROWS = 4096 // BLOCK
     split_fp16_kernel[(triton.cdiv(R, ROWS),)](x, hi, lo, scale, R, K, x.stride(0), x.stride(1), ROWS=ROWS, BLOCK=BLOCK, num_warps=8)
     return hi, lo, scale
 
