@@ -48,7 +48,9 @@ def problems(rows: list[dict[str, Any]]) -> None:
     ]
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     for row in rows:
-        name = f"{row['problem']} {row['title'].partition('_')[2] or row['title']}"
+        name = f"{row['problem']} {row['title'].partition('_')[2] or row['title']}" + (
+            " (PyTorch's own)" if row.get("units") == 0 else ""
+        )
         if row["status"] != "verified":
             print(f"| {name} | | | | none: {row['status']} | | | | {_word(row)} |")
             continue
