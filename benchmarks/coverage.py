@@ -23,13 +23,13 @@ EXPORTING = Lock()  # torch.export keeps global state: one thread at a time
 DOMINANT = 0.5  # share of the predicted time from which on the main work counts as ours
 
 
-def row(file: Path, gpu: str, executor: Any) -> dict[str, Any]:
+def row(file: Path, gpu: str, executor: Any, seconds: float) -> dict[str, Any]:
     """One problem, whatever comes of it."""
     from mtmc.capture import capture
     from mtmc.errors import MtmcError
     from mtmc.hardware_profiles import load as profile
     from mtmc.judge.jobs import Compiled
-    from mtmc.judge.judge import Judge
+    from mtmc.judge.judge import Deadlines, Judge
     from mtmc.lower import lower
     from mtmc.problem import load
     from mtmc.shrink import find
@@ -45,7 +45,7 @@ def row(file: Path, gpu: str, executor: Any) -> dict[str, Any]:
         return {"problem": file.stem, "refused": str(error)}
     sizes = zip(small.variants, lowering.sizes, strict=False) if small else ()
     variants = tuple((variant, found) for variant, found in sizes if found is not None)
-    judge = Judge(executor, problem, profile(gpu), variants)
+    judge = Judge(executor, problem, profile(gpu), variants, deadlines=Deadlines(compile=seconds, verify=seconds))
     compiled = judge.compile_many([lowering.program])[0]
     found = {
         "problem": file.stem,
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> None:
 
         def one(item: tuple[str, Path]) -> None:
             name, file = item
-            found = {"name": name, **row(file, arguments.gpu, executor)}
+            found = {"name": name, **row(file, arguments.gpu, executor, arguments.seconds)}
             out.write(json.dumps(found) + "\n")
             out.flush()
             print(name, found.get("status") or found.get("verdict") or found.get("refused") or "compiled", flush=True)
@@ -128,6 +128,7 @@ def main() -> None:
     parser.add_argument("--path", type=Path, help="a checkout of KernelBench")
     parser.add_argument("--levels", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--gpu", default="h100")
+    parser.add_argument("--seconds", type=float, default=300.0, help="deadline of one compilation or verification")
     parser.add_argument("--output", type=Path, default=Path("coverage.jsonl"))
     parser.add_argument("--cache", type=Path, default=Path(".bench/cache"))
     parser.add_argument("--table", type=Path, help="print the table of an earlier run")
