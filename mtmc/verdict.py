@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -61,6 +62,30 @@ class Accuracy:
     reference_error: float
     checked: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a static or dynamic check found. `rule` is its id, `static.NAME` or `dynamic.NAME`.
+
+    `line` counts from 1 in the candidate's source; 0 where no line is to blame. `why` is one sentence for a person.
+    `certainty` is `certain`, `likely` or `possible`; `level` is `reject` or `warn`.
+    """
+
+    rule: str
+    line: int
+    why: str
+    certainty: str = "certain"
+    level: str = "reject"
+
+
+def rejection(findings: Iterable[Finding]) -> Rejected | None:
+    """The verdict of the first finding that rejects; None where all only warn."""
+    for finding in findings:
+        if finding.level == "reject":
+            where = f"line {finding.line}: " if finding.line else ""
+            return Rejected(finding.rule, where + finding.why)
+    return None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from mtmc.verdict import (
     VARIANTS,
     Accuracy,
     CompileError,
+    Finding,
     Infra,
     Launch,
     Rejected,
@@ -27,6 +28,7 @@ from mtmc.verdict import (
     Verified,
     Wrong,
     from_json,
+    rejection,
 )
 
 LAUNCH = Launch("k", (4, 1, 1), 4, 2, 32, 0, 1024, {"x": ("tensor", "float32", (4,), (1,))}, {"BLOCK": 64}, "module {}")
@@ -167,3 +169,11 @@ def test_a_graph_knows_its_edges():
     assert graph["b"] is b
     with pytest.raises(KeyError):
         graph["c"]
+
+
+def test_the_first_finding_that_rejects_is_the_verdict():
+    warning = Finding("static.precision", 3, "a cast to half", "possible", "warn")
+    first, second = Finding("static.copy", 7, "the kernel copies"), Finding("dynamic.stream", 0, "work on another stream")
+    assert rejection([warning]) is None
+    assert rejection([warning, first, second]) == Rejected("static.copy", "line 7: the kernel copies")
+    assert rejection([second, first]) == Rejected("dynamic.stream", "work on another stream")
