@@ -105,7 +105,8 @@ def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -
     )
     try:
         doing("timing PyTorch" if local else "predicting PyTorch's time")
-        notes = (*_other_chip(local, profile), *_kept(lowering), *judge.reference.notes)
+        degenerate = (judge.trivial.sentence,) if judge.trivial.degenerate else ()
+        notes = (*degenerate, *_other_chip(local, profile), *_kept(lowering), *judge.reference.notes)
     except BaseException:
         judge.close()
         raise

@@ -30,6 +30,7 @@ from mtmc.judge.jobs import (
     ReferenceTimes,
     Sizes,
 )
+from mtmc.judge.trivial import GpuTrivialJob, Trivial, TrivialJob, merged
 from mtmc.problem import Problem
 from mtmc.program import Program
 from mtmc.verdict import Accuracy, Rejected, RuntimeFault, Timing, Verdict, Verified
@@ -100,6 +101,17 @@ class Judge:
         job = DrawsJob(problem=self.variants[0][0], seed=self.seed, seconds=self.deadlines.verify)
         found: tuple[str, ...] = _need(self.executor.submit(job).result(), tuple)
         return found
+
+    @cached_property
+    def trivial(self) -> Trivial:
+        """Which candidates that do no work pass: on the first small variant, and where there is a GPU at full size."""
+        jobs: list[TrivialJob] = []
+        if self.variants:
+            small, seconds = self.variants[0][0], self.deadlines.verify
+            jobs.append(TrivialJob(problem=small, draws=self.draws, precision=self.precision, seconds=seconds))
+        if self.measure:
+            jobs.append(GpuTrivialJob(problem=self.problem, precision=self.precision, seconds=self.deadlines.verify))
+        return merged([future.result() for future in [self.executor.submit(job) for job in jobs]])
 
     def _draws(self, program: Program, final: bool) -> tuple[str, ...]:
         """All usable distributions; in a search on a GPU the file's own and one more, another for other programs.

@@ -38,7 +38,8 @@ class DrawsAs(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs, name = kwargs or {}, func._schema.name.removeprefix("aten::")
         if name not in RANDOM:
             return func(*args, **kwargs)
-        narrow = {**kwargs, "dtype": self.dtype} if kwargs.get("dtype") == torch.float64 else kwargs
+        made = name in ("rand", "randn") and kwargs.get("dtype") is None  # in the default dtype, which is fp64 here
+        narrow = {**kwargs, "dtype": self.dtype} if made or kwargs.get("dtype") == torch.float64 else kwargs
         drawn = func(*tree_map(lambda x: _cast(x, torch.float64, self.dtype), args), **narrow)
         if name.endswith("_"):
             return args[0].copy_(drawn)

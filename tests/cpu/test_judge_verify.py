@@ -159,6 +159,13 @@ def test_dropout_has_one_mask_for_candidate_reference_and_oracle() -> None:
     assert check_of(verified(case, "torch.rand(1); return F.dropout(x * 3, 0.3, True)")) == "values"
 
 
+def test_numbers_drawn_in_the_default_dtype_are_the_same_for_the_oracle() -> None:
+    case = problem("return x + torch.rand(10)")
+    found = verified(case, "return x + torch.rand(10)")
+    assert isinstance(found, Accuracy) and found.reference_error < 1e-6
+    assert check_of(verified(case, "return x + torch.rand(10) * 1.001")) == "values"
+
+
 def test_constants_made_on_the_way_are_fp64_in_the_oracle() -> None:
     case = problem("return (x.unsqueeze(1) @ (torch.eye(10) / 3)).squeeze(1)")
     found = verified(case, "return x / 3")
