@@ -160,14 +160,15 @@ def instantiate(problem: Problem, device: str | torch.device, seed: int = 0) -> 
     raise AssertionError("the last place returns or raises")
 
 
-def construct(problem: Problem, kind: Any) -> torch.nn.Module:
-    """An object of `kind`, made on meta tensors with the arguments that the problem's own class gets.
+def construct(problem: Problem, kind: Any, device: str | torch.device = "meta", seed: int = 0) -> torch.nn.Module:
+    """An object of `kind` with the arguments, the device and the random numbers that the problem's own class gets.
 
     Raises what the constructor raises.
     """
     import torch
 
-    with torch.device("meta"), _executed(problem) as module:
+    with torch.device(device), _executed(problem) as module:
+        _seed(seed)
         args, kwargs = _arguments(problem, module)
         made: torch.nn.Module = kind(*args, **kwargs)
         return made

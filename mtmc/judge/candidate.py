@@ -1,45 +1,66 @@
-"""The only door to a candidate's code: import it, build it, call it.
+"""The only way to a candidate's code: import it, build it, call it.
 
-`ModelNew` inherits the reference's `__init__` unchanged, so an object of it is the reference's state under another class:
-the candidate is made from the built reference (parameters shared, buffers copied) instead of being initialised anew.
-Exceptions that pass through a function named in `BLAMED` are the candidate's fault.
+`ModelNew` of our own programs inherits the reference's `__init__` unchanged, so an object of it is the reference's state
+under another class: made from the built reference (parameters shared, buffers copied) instead of being initialised anew.
+Foreign candidates (see `door`) run their own constructor under the reference's seed and then get its state where names and
+shapes match; a function gets the state it names as arguments. Exceptions that pass through a function named in `BLAMED` are
+the candidate's fault.
 """
 
 from __future__ import annotations
 
 import copy
 import importlib.util
+import inspect
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mtmc.judge.device import synchronize
+from mtmc.judge.door import Door
 from mtmc.problem import Problem, construct
 
 if TYPE_CHECKING:
     import torch
 
-BLAMED = ("_import", "_new_class", "_construct", "call", "run")
+BLAMED = ("_import", "_new_class", "_construct", "_call_function", "call", "run")
 Sizes = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Built:
+    """A candidate ready to be called.
+
+    `fast` is what is verified: of our own programs `kernels`, which bypasses `supports` and so any fallback of `forward`; of
+    others the model itself. `notes` say what of the reference's state it did not take.
+    """
+
+    model: torch.nn.Module
+    fast: Callable[..., Any]
+    notes: tuple[str, ...] = ()
+
+
 @contextmanager
-def imported(source: str, sizes: Sizes | None = None) -> Iterator[ModuleType]:
+def imported(
+    source: str, sizes: Sizes | None = None, around: AbstractContextManager[None] | None = None
+) -> Iterator[ModuleType]:
     """The program as a module, from a file in the working directory (Triton reads kernels' source), until the block ends.
 
-    `sizes` replaces the module's `SIZES`. Raises what the program's top level raises.
+    `sizes` replaces the module's `SIZES`; `around` is entered while the file runs. Raises what its top level raises.
     """
     handle, path = tempfile.mkstemp(prefix="candidate_", suffix=".py", dir=Path.cwd())
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(source)
     name = Path(path).stem
     try:
-        module = _import(name, path)
+        with around or nullcontext():
+            module = _import(name, path)
         if sizes is not None:
             module.SIZES = sizes  # type: ignore[attr-defined]
         yield module
@@ -57,12 +78,12 @@ def _import(name: str, path: str) -> ModuleType:
     return module
 
 
-def build(module: ModuleType, reference: torch.nn.Module) -> torch.nn.Module:
-    """`ModelNew` with the reference's state: parameters are the same tensors, everything else is a copy."""
+def build(module: ModuleType, reference: torch.nn.Module) -> Built:
+    """Our own `ModelNew` with the reference's state: parameters are the same tensors, everything else is a copy."""
     shared = {id(parameter): parameter for parameter in reference.parameters()}
     model = copy.deepcopy(reference, memo=dict(shared))
     model.__class__ = _new_class(module)
-    return model
+    return Built(model, model.kernels)  # type: ignore[arg-type]
 
 
 def check_constructor(module: ModuleType, problem: Problem) -> None:
@@ -77,8 +98,45 @@ def check_constructor(module: ModuleType, problem: Problem) -> None:
     _construct(problem, _new_class(module))
 
 
-def _construct(problem: Problem, kind: type[torch.nn.Module]) -> None:
-    construct(problem, kind)
+def prepare(
+    module: ModuleType, door: Door, problem: Problem, reference: torch.nn.Module, device: torch.device, seed: int = 0
+) -> Built:
+    """The candidate on a device, with the state of the reference, which was built there with the same seed."""
+    if door.kind == "program":
+        return build(module, reference)
+    if door.kind == "function":
+        model = _of_function(getattr(module, door.function), reference)
+        return Built(model, model)
+    model = _construct(problem, module.ModelNew, device, seed)
+    return Built(model, model, adopt(model, reference))
+
+
+def adopt(model: torch.nn.Module, reference: torch.nn.Module) -> tuple[str, ...]:
+    """Copies every tensor of the reference's state whose name and shape the model has too; a note names the others."""
+    import torch
+
+    mine, left = model.state_dict(), []
+    with torch.no_grad():
+        for name, value in reference.state_dict().items():
+            if name in mine and mine[name].shape == value.shape:
+                mine[name].copy_(value)
+            else:
+                left.append(name)
+    if not left:
+        return ()
+    what = ", ".join(left[:4]) + (f" and {len(left) - 4} more" if len(left) > 4 else "")
+    return (f"state not copied, for ModelNew has none of that name and shape: {what}; built under the same seed instead",)
+
+
+def _construct(
+    problem: Problem, kind: type[torch.nn.Module], device: str | torch.device = "meta", seed: int = 0
+) -> torch.nn.Module:
+    import torch
+
+    model = construct(problem, kind, device, seed)
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError("ModelNew is no torch.nn.Module")
+    return model.to(device)
 
 
 def _new_class(module: ModuleType) -> type[torch.nn.Module]:
@@ -88,15 +146,46 @@ def _new_class(module: ModuleType) -> type[torch.nn.Module]:
     return found
 
 
-def call(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
-    """One call of the fast path, which bypasses `supports` and so any fallback of `forward`."""
-    kernels: Callable[..., Any] = model.kernels  # type: ignore[assignment]
-    return kernels(*inputs)
+def _of_function(function: Callable[..., Any], reference: torch.nn.Module) -> torch.nn.Module:
+    """The reference's state under a class whose forward calls the function."""
+    import torch
+
+    def forward(self: torch.nn.Module, *inputs: Any) -> Any:
+        return _call_function(function, self, inputs)
+
+    model = copy.deepcopy(reference, memo={id(p): p for p in reference.parameters()})
+    model.__class__ = type("FunctionModel", (torch.nn.Module,), {"forward": forward})
+    return model
 
 
-def run(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
+def _call_function(function: Callable[..., Any], model: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
+    """The inputs, then what the function asks for by name. Raises TypeError for a parameter that names nothing."""
+    return function(*inputs, **_state(function, model, len(inputs)))
+
+
+def _state(function: Callable[..., Any], model: torch.nn.Module, given: int) -> dict[str, Any]:
+    """Arguments after the inputs: state `fc.weight` as `fc_weight`, or `weight` where no other ends so, or an attribute."""
+    named = {name: value for name, value in (*model.named_parameters(), *model.named_buffers())}
+    found: dict[str, Any] = {}
+    for parameter in list(inspect.signature(function).parameters.values())[given:]:
+        wanted = parameter.name
+        fitting = [v for name, v in named.items() if name.replace(".", "_") == wanted]
+        fitting = fitting or [v for name, v in named.items() if name.rpartition(".")[2] == wanted]
+        if len(fitting) == 1:
+            found[wanted] = fitting[0]
+        elif hasattr(model, wanted) and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            found[wanted] = getattr(model, wanted)
+    return found
+
+
+def call(built: Built, inputs: tuple[Any, ...]) -> Any:
+    """One call of what is verified."""
+    return built.fast(*inputs)
+
+
+def run(built: Built, inputs: tuple[Any, ...]) -> Any:
     """One call, waited for, so that an error on the GPU is raised here."""
-    result = call(model, inputs)
+    result = call(built, inputs)
     synchronize()
     return result
 

@@ -6,10 +6,12 @@ A job raises what goes wrong; the worker's boundary turns it into a Verdict.
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from mtmc.judge.door import Door
 from mtmc.problem import Problem
 from mtmc.verdict import Accuracy, Launch, Rejected, Timing, Wrong
 
@@ -79,6 +81,7 @@ class CompileJob(Job):
     problem: Problem
     source: str
     profile: Profile
+    door: Door = Door()
     sizes: Sizes = None
 
     def run(self) -> Compiled:
@@ -87,16 +90,20 @@ class CompileJob(Job):
         from mtmc.judge import candidate
         from mtmc.judge.eager import EagerCalls
         from mtmc.judge.predict import predict
+        from mtmc.judge.pretence import pretended
         from mtmc.judge.standin import stand_in
         from mtmc.problem import instantiate
 
         began = time.monotonic()
         instance = instantiate(self.problem, "meta")
-        with candidate.imported(self.source, self.sizes) as module, stand_in(self.profile) as recorder, torch.no_grad():
-            candidate.check_constructor(module, self.problem)
-            model = candidate.build(module, instance.model)
-            with EagerCalls(self.profile) as eager:
-                candidate.run(model, instance.inputs)
+        around = pretended("meta") if self.door.foreign else nullcontext()
+        with stand_in(self.profile) as recorder, torch.no_grad(), around:
+            with candidate.imported(self.source, self.sizes) as module:
+                if not self.door.foreign:
+                    candidate.check_constructor(module, self.problem)
+                built = candidate.prepare(module, self.door, self.problem, instance.model, torch.device("meta"))
+                with EagerCalls(self.profile) as eager:
+                    candidate.run(built, instance.inputs)
         launches = tuple(recorder.launches)
         prediction = predict(launches, self.profile) + eager.prediction
         return Compiled(launches, prediction, time.monotonic() - began)
@@ -147,6 +154,7 @@ class VerifyJob(Job):
     device: ClassVar[str]
     problem: Problem
     source: str
+    door: Door = Door()
     sizes: Sizes = None
     draws: tuple[str, ...] = ("own",)
     precision: str = "strict"
@@ -159,7 +167,7 @@ class VerifyJob(Job):
         from mtmc.judge.verify import Verifier
 
         chosen = rule(self.precision) if self.full_size else rule(self.precision).for_small_sizes()
-        verifier = Verifier(self.problem, self.device, chosen, self.seed)
+        verifier = Verifier(self.problem, self.device, chosen, self.seed, self.door)
         return verifier.verify(self.source, self.sizes, self.draws, self.repeat)
 
 
@@ -234,6 +242,7 @@ class GpuTimeJob(Job):
     stage = "time"
     problem: Problem
     source: str
+    door: Door = Door()
     sizes: Sizes = None
     modes: tuple[str, ...] = ()
     floor_ms: float = 0.0
@@ -258,14 +267,14 @@ class GpuTimeJob(Job):
         from mtmc.problem import instantiate
 
         instance = instantiate(self.problem, "cuda", self.seed)
-        model = candidate.build(module, instance.model)
+        built = candidate.prepare(module, self.door, self.problem, instance.model, torch.device("cuda"), self.seed)
         began = time.monotonic()
         with torch.no_grad():
-            candidate.run(model, instance.inputs)
+            candidate.run(built, instance.inputs)
             first = time.monotonic() - began
-            if self.whole and not candidate.holds(module, model, instance.inputs):
+            if self.whole and not candidate.holds(module, built.model, instance.inputs):
                 return Wrong("the program's own guard refuses the inputs that it was made for", "fallback")
-            fast: Any = model if self.whole else model.kernels
+            fast: Any = built.model if self.whole else built.fast
             calls: dict[str, Call] = {
                 "reference": lambda: instance.model(*instance.inputs),
                 "candidate": lambda: fast(*instance.inputs),

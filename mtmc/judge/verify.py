@@ -8,8 +8,9 @@ as the user's file leaves them. Buffers are compared after the call and restored
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -17,6 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mtmc.judge import candidate, draws, oracle
 from mtmc.judge.accuracy import UNITS, Errors, Rule, dtype_name, exact, form
 from mtmc.judge.device import fingerprint, peak_above, synchronize, tensors
+from mtmc.judge.door import Door
+from mtmc.judge.pretence import pretended
 from mtmc.problem import Problem, instantiate
 from mtmc.verdict import Accuracy, Wrong
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     import torch
 
 FILLS = (float("nan"), -6e4)  # what unwritten memory holds in the first and in the second run
+PROGRAM = Door()
 NO_ORACLE = Rule("no oracle", slack=64 * UNITS["float32"])
 
 
@@ -49,7 +53,7 @@ class Observed:
     """One call and what it left behind.
 
     `buffers` are copies after the call; `written` copies of the inputs whose bits changed, by position among the tensors;
-    `shared` pairs (output, input) on one storage; `parameters` names those whose bits changed.
+    `shared` pairs (output, input) on one storage; `parameters` and `updated` name parameters and buffers whose bits changed.
     """
 
     result: Any
@@ -57,6 +61,7 @@ class Observed:
     written: dict[int, torch.Tensor]
     shared: frozenset[tuple[int, int]]
     parameters: tuple[str, ...]
+    updated: frozenset[str] = frozenset()
 
     def leaves(self) -> Iterator[tuple[str, Any]]:
         """Everything that is compared by value, with the name it has in messages."""
@@ -73,24 +78,25 @@ def observe(
     """Call, watching inputs, parameters and buffers. Buffers are restored afterwards, inputs are not."""
     import torch
 
-    given, parameters = tensors(inputs), dict(model.named_parameters())
+    given, parameters, buffers = tensors(inputs), dict(model.named_parameters()), dict(model.named_buffers())
     before = [fingerprint(x) for x in given]
     weights = {name: fingerprint(p) for name, p in parameters.items()}
-    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    kept = {name: buffer.clone() for name, buffer in buffers.items()}
     torch.manual_seed(seed)
     with torch.no_grad(), FillEmpty(fill) if fill is not None else nullcontext():
         result = call()
     synchronize()
     seen = Observed(
         result,
-        {name: buffer.clone() for name, buffer in model.named_buffers()},
+        {name: buffer.clone() for name, buffer in buffers.items()},
         {i: x.clone() for i, x in enumerate(given) if fingerprint(x) != before[i]},
         _shared(result, given),
         tuple(name for name, p in parameters.items() if fingerprint(p) != weights[name]),
+        frozenset(name for name, buffer in buffers.items() if fingerprint(buffer) != fingerprint(kept[name])),
     )
     with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(kept[name])
+        for name in seen.updated:
+            buffers[name].copy_(kept[name])
     return seen
 
 
@@ -110,10 +116,13 @@ def differs_in_form(y: Observed, r: Observed) -> Wrong | None:
     wanted, found = tree_structure(r.result), tree_structure(y.result)
     if found != wanted:
         return Wrong(f"output is {found}, not {wanted}", "type")
-    for (name, mine), (_, theirs) in zip(y.leaves(), r.leaves(), strict=True):
-        if wrong := form(name, mine, theirs):
+    theirs = dict(r.leaves())
+    for name, mine in y.leaves():
+        if name in theirs and (wrong := form(name, mine, theirs[name])):
             return wrong
-    if y.parameters != r.parameters:
+    if left := r.updated - y.buffers.keys():
+        return Wrong(f"the reference updates the buffer {min(left)}; the candidate has none of that name", "buffers")
+    if set(y.parameters) != set(r.parameters):
         return Wrong(f"parameters written: {', '.join(y.parameters) or 'none'}", "mutation")
     if y.written.keys() != r.written.keys():
         return Wrong(f"inputs written: {sorted(y.written)}, by the reference: {sorted(r.written)}", "mutation")
@@ -130,11 +139,13 @@ def differs_in_values(y: Observed, r: Observed, parts: Iterable[oracle.Part], ru
     for part in parts:
         exacts = dict(Observed(part.result, part.buffers, {}, frozenset(), ()).leaves())
         for name, mine in y.leaves():
-            if name in exacts and _inexact(mine):
+            if name in exacts and name in theirs and _inexact(mine):
                 rows = slice(None) if part.stop is None else slice(part.start, part.stop)
                 pair = [t[rows] if t.ndim else t for t in (mine, theirs[name])]
                 errors.setdefault(name, Errors(name, dtype_name(mine))).add(pair[0], pair[1], exacts[name])
     for name, mine in y.leaves():
+        if name not in theirs:  # a buffer of the candidate's own
+            continue
         wrong = errors[name].failure(rule) if name in errors else _without_oracle(name, mine, theirs[name])
         if wrong:
             return wrong
@@ -165,10 +176,10 @@ def _without_oracle(name: str, mine: Any, theirs: Any) -> Wrong | None:
 class Verifier:
     """One candidate against one problem (variant) on one device."""
 
-    def __init__(self, problem: Problem, device: str, rule: Rule, seed: int = 0) -> None:
+    def __init__(self, problem: Problem, device: str, rule: Rule, seed: int = 0, door: Door = PROGRAM) -> None:
         import torch
 
-        self.problem, self.rule, self.seed = problem, rule, seed
+        self.problem, self.rule, self.seed, self.door = problem, rule, seed, door
         self.device = torch.device(device)
         self.instance = instantiate(problem, device, seed)
         self.inputs = self.instance.inputs
@@ -180,22 +191,35 @@ class Verifier:
         """Check every draw, `own` first, and that one twice if `repeat`. Raises what the candidate raises."""
         shape = "x".join(str(n) for n in next((x.shape for x in tensors(self.inputs)), ()))
         checked, worst = [], (0.0, 0.0)
-        with candidate.imported(source, sizes) as module:
-            model = candidate.build(module, self.instance.model)
+        with candidate.imported(source, sizes, self._pretence()) as module:
+            built = self._built(module)
             for number, draw in enumerate(names):
-                found, note = self._one(model, draw, self.seed + 100 * number, twice=repeat and number == 0)
+                found, note = self._one(built, draw, self.seed + 100 * number, twice=repeat and number == 0)
                 if isinstance(found, Wrong):
-                    return replace(found, message=f"{found.message} ({draw} inputs, {shape})")
+                    notes = "".join(f"; {note}" for note in built.notes)
+                    return replace(found, message=f"{found.message} ({draw} inputs, {shape}{notes})")
                 checked.append(f"{draw} {shape}{note}")
                 worst = (max(worst[0], found[0]), max(worst[1], found[1]))
-        return Accuracy(*worst, tuple(checked), tuple(dict.fromkeys(self.skipped)))
+        return Accuracy(*worst, tuple(checked), tuple(dict.fromkeys((*built.notes, *self.skipped))))
 
-    def _one(self, model: torch.nn.Module, draw: str, seed: int, twice: bool) -> tuple[Wrong | tuple[float, float], str]:
+    def _built(self, module: ModuleType) -> candidate.Built:
+        with self._pretence():
+            return candidate.prepare(module, self.door, self.problem, self.instance.model, self.device, self.seed)
+
+    def _pretence(self) -> AbstractContextManager[None]:
+        """Foreign code is often written for CUDA tensors alone; in the interpreter it is given what it takes for such."""
+        return pretended() if self.door.foreign and self.device.type == "cpu" else nullcontext()
+
+    def _call(self, built: candidate.Built) -> Any:
+        with self._pretence():
+            return candidate.run(built, self.inputs)
+
+    def _one(self, built: candidate.Built, draw: str, seed: int, twice: bool) -> tuple[Wrong | tuple[float, float], str]:
         """The finding on one draw, and a remark on determinism for `checked`."""
         draws.redraw(self.inputs, draw, seed)
         tries = []
         for fill in FILLS[: 1 + twice]:
-            tries.append(observe(lambda: candidate.run(model, self.inputs), model, self.inputs, seed, fill))
+            tries.append(observe(lambda: self._call(built), built.model, self.inputs, seed, fill))
             self._renew(tries[-1], draw, seed)
         steady = _bits(tries[0]) == _bits(tries[-1])
         if steady:

@@ -74,10 +74,10 @@ def mistake(cases: Sequence[Case]) -> str | None:
 def different(problem: Problem, module: ModuleType, slacks: Sequence[float]) -> str | None:
     """How the program's results differ from eager's: values, form, written buffers and inputs, shared memory."""
     instance = instantiate(problem, "cpu")
-    model = candidate.build(module, instance.model)
+    built = candidate.build(module, instance.model)
     before = [x.clone() for x in leaves(instance.inputs)]
     with torch.no_grad():
-        mine = candidate.call(model, instance.inputs)
+        mine = candidate.call(built, instance.inputs)
         if any(not same(a, b) for a, b in zip(before, leaves(instance.inputs), strict=True)):
             return "an input was written to"
         theirs = instance.model(*instance.inputs)
@@ -89,7 +89,7 @@ def different(problem: Problem, module: ModuleType, slacks: Sequence[float]) -> 
     for y, r in pairs:
         if y.untyped_storage().data_ptr() in given and r.untyped_storage().data_ptr() not in given:
             return "the output is an input's memory"
-    state = list(zip(model.state_dict().values(), instance.model.state_dict().values(), strict=True))
+    state = list(zip(built.model.state_dict().values(), instance.model.state_dict().values(), strict=True))
     every = zip([*pairs, *state], [*slack, *[1.0] * len(state)], strict=True)
     found = [unlike(y, r, more) for (y, r), more in every]
     return next((f"result {number}: {text}" for number, text in enumerate(found) if text), None)
