@@ -29,7 +29,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Timing:
-    """Times in milliseconds, device time with a flushed L2; `kind` is `measured` or `predicted`.
+    """Times in milliseconds, device time with a flushed L2; `kind` is `measured` or `predicted` (`unknown`: there is none).
 
     `speedup` is reference over candidate (best reference: eager), with a 95 % interval [`low`, `high`] when measured
     (equal to `speedup` when predicted). `host_ms` is wall time per call after synchronisation. `floor_ms` is the time the

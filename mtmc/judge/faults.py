@@ -51,6 +51,11 @@ def classify(error: BaseException, stage: str, runs_candidate: bool = True) -> V
     return RuntimeFault(essence(error), found[0] if found else "raised")
 
 
+def by_compiler(message: str) -> bool:
+    """Whether a CompileError's message is Triton's own refusal of a kernel."""
+    return message.startswith(COMPILER_ERRORS)
+
+
 def by_candidate(error: BaseException) -> bool:
     """Whether the exception came out of a call into the candidate (any function of `candidate` in the traceback)."""
     trace = error.__traceback__

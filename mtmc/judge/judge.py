@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 from mtmc.errors import InfraError
 from mtmc.hardware_profiles import Profile
 from mtmc.judge.cache import Cache, Key, versions
+from mtmc.judge.door import Door
 from mtmc.judge.executor import Executor
+from mtmc.judge.faults import by_compiler
 from mtmc.judge.jobs import (
     HOST_BOUND_MS,
     Compiled,
@@ -33,7 +35,7 @@ from mtmc.judge.jobs import (
 from mtmc.judge.trivial import GpuTrivialJob, Trivial, TrivialJob, merged
 from mtmc.problem import Problem
 from mtmc.program import Program
-from mtmc.verdict import Accuracy, Rejected, RuntimeFault, Timing, Verdict, Verified
+from mtmc.verdict import Accuracy, CompileError, Rejected, RuntimeFault, Timing, Verdict, Verified, Wrong
 
 T = TypeVar("T")
 Variant = tuple[Problem, Sizes]
@@ -45,6 +47,7 @@ CHECKS: tuple[Check, ...] = ()
 SEARCH_SECONDS, FINAL_SECONDS = 0.25, 2.0  # of interleaved timing
 LARGE = 2 << 30  # bytes that the reference allocates, from which on verifying costs seconds
 FINAL_SEED = 1_000  # the last judgement draws weights and inputs that no earlier one has seen
+UNTIMED = Timing("unknown", 0.0, 0.0, 1.0, 1.0, 1.0)  # nothing was measured and nothing could be predicted
 NO_VARIANT = "no small variant of the problem: values were not checked without a GPU"
 
 
@@ -65,7 +68,8 @@ class Judge:
     `variants` are smaller sizes of the problem, each with the programs' SIZES there, smallest first: the first is tried with
     every usable input distribution, the others with the file's own; `aligned` is one more, of multiples of 16. `measure`:
     the local GPU verifies and times, the search at full size, the last judgement at all sizes.
-    `floor_ms` is what no program can beat; `modes` are the torch.compile modes of the last judgement's baseline.
+    `floor_ms` is what no program can beat; `modes` are the torch.compile modes of the last judgement's baseline. `door` says
+    what the candidates are; `small` that the interpreter can run the problem's own sizes.
     """
 
     executor: Executor
@@ -80,6 +84,8 @@ class Judge:
     modes: tuple[str, ...] = ("default",)
     seed: int = 0
     deadlines: Deadlines = field(default_factory=Deadlines)
+    door: Door = Door()
+    small: bool = False
 
     @cached_property
     def reference(self) -> ReferenceTimes:
@@ -95,10 +101,11 @@ class Judge:
 
     @cached_property
     def draws(self) -> tuple[str, ...]:
-        """Input distributions that the reference takes; only the file's own without a small variant to try them on."""
-        if not self.variants:
+        """Input distributions that the reference takes; only the file's own without small sizes to try them on."""
+        if not self.variants and not self.small:
             return ("own",)
-        job = DrawsJob(problem=self.variants[0][0], seed=self.seed, seconds=self.deadlines.verify)
+        problem = self.variants[0][0] if self.variants else self.problem
+        job = DrawsJob(problem=problem, seed=self.seed, seconds=self.deadlines.verify)
         found: tuple[str, ...] = _need(self.executor.submit(job).result(), tuple)
         return found
 
@@ -162,51 +169,72 @@ class Judge:
         for check in CHECKS:
             if rejected := check(self.problem, program):
                 return rejected
-        compiled = self.executor.submit(self._compile(program)).result()
-        if not isinstance(compiled, Compiled):
-            return _verdict(compiled)
+        compiled = self._compiled(program)
+        if isinstance(compiled, Verdict):
+            return compiled
         accuracy = self._verify(program, seed, final)
         if not isinstance(accuracy, Accuracy):
             return accuracy
         timing = self._time(program, compiled, seed, final) if self.measure else self._predicted(compiled)
         if not isinstance(timing, Timing):
             return timing
-        return Verified(timing, accuracy, compiled.launches)
+        return Verified(timing, accuracy, compiled.launches if compiled else ())
+
+    def _compiled(self, program: Program) -> Compiled | Verdict | None:
+        """None for a foreign candidate that a GPU will compile, or that asks what meta tensors cannot answer."""
+        if self.door.foreign and self.measure:
+            return None
+        outcome = self.executor.submit(self._compile(program)).result()
+        if isinstance(outcome, Compiled):
+            return outcome
+        ours = isinstance(outcome, CompileError) and (outcome.cause != "compile" or by_compiler(outcome.message))
+        return _verdict(outcome) if ours or not self.door.foreign else None
 
     def _compile(self, program: Program) -> CompileJob:
-        return CompileJob(problem=self.problem, source=program.source, profile=self.profile, seconds=self.deadlines.compile)
+        return CompileJob(
+            problem=self.problem,
+            source=program.source,
+            profile=self.profile,
+            door=self.door,
+            seconds=self.deadlines.compile,
+        )
 
     def _verify(self, program: Program, seed: int, final: bool) -> Accuracy | Verdict:
         """All variants (and the full size on a GPU); the first failure decides.
 
-        Where the program's own checks refuse the odd sizes, the aligned variant takes their place, and the report says so.
+        Where the program's own checks refuse the odd sizes, the aligned variant takes their place, and the report says so; a
+        foreign candidate may refuse that too.
         """
         targets: list[Variant] = [*self.variants] if final or not self.measure else []
-        targets += [(self.problem, None)] * self.measure
+        targets += [(self.problem, None)] * (self.measure or self.small)
         if not targets:
             return Accuracy(0.0, 0.0, (), (NO_VARIANT,))
         outcomes = self._verified(program, targets, seed, final)
+        own = outcomes[-1] if targets[-1][0] is self.problem else None
         refusals = [o for o in outcomes if isinstance(o, RuntimeFault) and o.cause == "refused"]
         if refusals and self.aligned:
             outcomes = [o for o in outcomes if o not in refusals] + self._verified(program, [self.aligned], seed, final)
+        if self.door.foreign and any(isinstance(o, Accuracy) for o in outcomes):
+            outcomes = [o for o in outcomes if not (isinstance(o, RuntimeFault) and o.cause == "refused")]
         failures = [outcome for outcome in outcomes if not isinstance(outcome, Accuracy)]
         if failures:
-            return _verdict(failures[0])
+            return _only_at_its_sizes(own, failures) or _verdict(failures[0])
         notes = tuple(dict.fromkeys(f"other sizes: refused by the program itself ({r.message})" for r in refusals))
-        merged = _merged([o for o in outcomes if isinstance(o, Accuracy)])
+        merged = _merged(outcomes)
         return replace(merged, skipped=(*merged.skipped, *notes))
 
     def _verified(self, program: Program, targets: Sequence[Variant], seed: int, final: bool) -> list[Any]:
         """Outcome of each target; the first small one and the full size get every usable distribution."""
         kind = GpuVerifyJob if self.measure else InterpretJob
-        options = {"asserts": final} if self.measure else {}
+        options: dict[str, Any] = {"asserts": final} if self.measure else {}
         jobs = [
             kind(
                 problem=problem,
                 source=program.source,
+                door=self.door,
                 sizes=sizes,
                 draws=self._draws_at(number, problem, program, final),
-                full_size=problem is self.problem,
+                full_size=problem is self.problem and self.measure,  # eager on a CPU is too exact to be matched
                 precision=self.precision,
                 seed=seed,
                 repeat=self.measure or number == 0,  # the interpreter has no races of its own: once is enough
@@ -218,26 +246,29 @@ class Judge:
         ]
         return [future.result() for future in [self.executor.submit(job) for job in jobs]]
 
-    def _time(self, program: Program, compiled: Compiled, seed: int, final: bool) -> Timing | Verdict:
+    def _time(self, program: Program, compiled: Compiled | None, seed: int, final: bool) -> Timing | Verdict:
         """Measured time; on quiet cores when the launch cost decides, found out beforehand or afterwards."""
         job = GpuTimeJob(
             problem=self.problem,
             source=program.source,
+            door=self.door,
             modes=self.modes if final else (),
             floor_ms=self.floor_ms,
             seed=seed,
             seconds=self.deadlines.reference if final else self.deadlines.time,
             budget_s=FINAL_SECONDS if final else SEARCH_SECONDS,
             whole=final,
-            alone=final or compiled.prediction.device_ms < HOST_BOUND_MS,
+            alone=final or compiled is None or compiled.prediction.device_ms < HOST_BOUND_MS,
         )
         outcome = self.executor.submit(job).result()
         if isinstance(outcome, Timing) and outcome.candidate_ms < HOST_BOUND_MS and not job.alone:
             outcome = self.executor.submit(replace(job, alone=True)).result()
         return outcome if isinstance(outcome, Timing) else _verdict(outcome)
 
-    def _predicted(self, compiled: Compiled) -> Timing:
-        """The model's word."""
+    def _predicted(self, compiled: Compiled | None) -> Timing:
+        """The model's word; nothing where the candidate could not be compiled without a GPU."""
+        if compiled is None:
+            return UNTIMED
         reference, found = self.reference, compiled.prediction
         candidate_ms = float(found.total_ms)
         speedup = reference.eager_ms / max(candidate_ms, 1e-6)
@@ -258,6 +289,15 @@ class Judge:
         profile = f"{self.profile.name} {sha256(repr(self.profile).encode()).hexdigest()[:16]}"
         driver = _driver() if self.measure else ""
         return Key(program.key, self.problem.hash, profile, self.measure, self.precision, versions(driver))
+
+
+def _only_at_its_sizes(own: Any, failures: Sequence[Any]) -> Wrong | None:
+    """The finding on a candidate that is right at the problem's own sizes and wrong or helpless at others."""
+    for found in failures:
+        if isinstance(own, Accuracy) and (isinstance(found, Wrong) or getattr(found, "cause", "") == "raised"):
+            message = f"right at the file's own sizes but not at others, which the reference takes: {found.message}"
+            return Wrong(message, "shape")
+    return None
 
 
 def _merged(found: Sequence[Accuracy]) -> Accuracy:
