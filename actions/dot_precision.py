@@ -1,4 +1,4 @@
-"""dot_precision: fp32 products on the matrix unit, as three TF32 products (or one, where allowed)."""
+"""dot_precision: fp32 products on the matrix unit, as three of TF32 or fp16 parts (or one of TF32, where allowed)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import libcst as cst
 
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
+from mtmc.actions.library_functions import with_library, without_dead
 from mtmc.actions.product import BATCHED, MATMUL, float32_check, operands, tensor_cores
 from mtmc.actions.unit import Line, Unit, code, statement
 from mtmc.errors import check
 from mtmc.program import Program
 
-PRECISIONS = {"strict": ("tf32x3",), "tf32": ("tf32", "tf32x3"), "bf16": ("tf32", "tf32x3")}
+SPLIT = "fp16x3"  # split in registers by our own function
+PRECISIONS = {"strict": (SPLIT, "tf32x3"), "tf32": ("tf32", SPLIT, "tf32x3"), "bf16": ("tf32", SPLIT, "tf32x3")}
+DOT = re.compile(r'tl\.dot\((\w+), (\w+), acc, input_precision="(\w+)"\)|op_dot_split_fp16x3\((\w+), (\w+), acc\)')
 
 
 class DotPrecision(Rule):
@@ -40,15 +43,20 @@ class DotPrecision(Rule):
         unit = Unit.of(context.program, action.region)
 
         def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
-            text = code(line)
-            fresh = re.sub(r'input_precision="\w+"', f'input_precision="{new}"', text)
-            return [statement(fresh)] if fresh != text else None
+            return [statement(f"acc = {_dot(*pair, new)}")] if DOT.fullmatch(code(line).removeprefix("acc = ")) else None
 
-        return unit.edit_lines(change).beside("out", float32_check(*pair)).into(context.program)
+        program = unit.edit_lines(change).beside("out", float32_check(*pair)).into(context.program)
+        return with_library(program, "op_dot_split_fp16x3", unit.name) if new == SPLIT else without_dead(program)
+
+
+def _dot(a: str, b: str, precision: str) -> str:
+    if precision == SPLIT:
+        return f"op_dot_split_fp16x3({a}, {b}, acc)"
+    return f'tl.dot({a}, {b}, acc, input_precision="{precision}")'
 
 
 def _precision(context: Context, unit: str) -> str:
     """Input precision of the unit's dot on fp32 operands, empty where there is none."""
     pair = operands(context, unit, (MATMUL, BATCHED))
-    found = re.search(r'input_precision="(\w+)"', context.program.text(f"{unit}_kernel")) if pair else None
-    return found[1] if found else ""
+    found = DOT.search(context.program.text(f"{unit}_kernel")) if pair else None
+    return (found[3] or SPLIT) if found else ""

@@ -19,9 +19,9 @@ def operands(context: Context, unit: str, templates: tuple[str, ...] = (MATMUL,)
     return (left, right) if type and type.dtype == "float32" else None
 
 
-def checked_operands(context: Context, unit: str) -> tuple[str, str]:
+def checked_operands(context: Context, unit: str, templates: tuple[str, ...] = (MATMUL,)) -> tuple[str, str]:
     """The two operands of a product of float32 matrices. Raises Illegal for other units."""
-    found = operands(context, unit)
+    found = operands(context, unit, templates)
     check(found is not None, "not a plain fp32 product")
     assert found is not None
     return found

@@ -182,6 +182,18 @@ PLANS: dict[str, Plan] = {
         "fuse_epilogue(matmul, guest=add)",
         "fuse_epilogue(matmul, guest=relu)",
     ),
+    "fp16 pairs made in registers": plan("linear", "dot_precision(linear_product, precision=fp16x3)"),
+    "fp16 pairs in registers and back": plan(
+        "batched", "dot_precision(bmm, precision=fp16x3)", "dot_precision(bmm, precision=tf32x3)", "stages(bmm, value=2)"
+    ),
+    "batched fp16 pairs in registers": plan("batched", "dot_precision(bmm, precision=fp16x3)", "swizzle(bmm, group=4)"),
+    "batched fp16 pairs": plan("batched", "split_fp16(bmm)", "fuse_epilogue(bmm, guest=add)"),
+    "batched fp16 pairs by descriptors": plan(
+        "batched", "split_fp16(bmm)", "tensor_descriptors(bmm)", "swizzle(bmm, group=4)"
+    ),
+    "unaligned fp16 pairs by descriptors": plan(
+        "linear", "split_fp16(linear_product)", "tensor_descriptors(linear_product)"
+    ),
     "batched TF32": plan("batched", "dot_precision(bmm, precision=tf32x3)", "swizzle(bmm, group=4)", "stages(bmm, value=2)"),
 }
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import PATIENCE, environment
 
 from mtmc.errors import InfraError
 from mtmc.judge.interpreter import install
@@ -24,9 +24,9 @@ CHECKS = [
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, str | None]:
-    root = str(SCRIPT.parents[2])
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": root}
-    ran = subprocess.run([sys.executable, SCRIPT], env=environment, capture_output=True, text=True, timeout=150)
+    ran = subprocess.run(
+        [sys.executable, SCRIPT], env=environment(TRITON_INTERPRET="1"), capture_output=True, text=True, timeout=PATIENCE
+    )
     assert ran.returncode == 0, ran.stderr[-2000:]
     return json.loads(ran.stdout.splitlines()[-1])
 

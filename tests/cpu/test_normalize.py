@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from lowering_cases import CASES, Case, source
+from processes import PATIENCE, environment
 
 from mtmc.capture import capture
 from mtmc.judge import candidate
@@ -44,15 +44,14 @@ def get_inputs():
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, str | None]:
-    root = str(SCRIPT.parents[2])
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": root}
     commands = [[sys.executable, str(SCRIPT), str(part), str(PARTS)] for part in range(PARTS)]
     jobs = [
-        subprocess.Popen(c, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for c in commands
+        subprocess.Popen(c, env=environment(TRITON_INTERPRET="1"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for c in commands
     ]
     found: dict[str, str | None] = {}
     for job in jobs:
-        out, errors = job.communicate(timeout=160)
+        out, errors = job.communicate(timeout=PATIENCE)
         assert job.returncode == 0, errors[-2000:]
         found |= json.loads(out.splitlines()[-1])
     return found

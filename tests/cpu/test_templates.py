@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from types import ModuleType
 import pytest
 import torch
 from ops_cases import ELEMENTWISE, REDUCING, program
+from processes import PATIENCE, environment
 
 from mtmc.hardware_profiles import load
 from mtmc.judge.standin import stand_in
@@ -31,8 +31,13 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(folder) -> dict[str, str | None]:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(SCRIPT.parents[2])}
-    ran = subprocess.run([sys.executable, SCRIPT, folder], env=environment, capture_output=True, text=True, timeout=150)
+    ran = subprocess.run(
+        [sys.executable, SCRIPT, folder],
+        env=environment(TRITON_INTERPRET="1"),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
     assert ran.returncode == 0, ran.stderr[-2000:]
     return json.loads(ran.stdout.splitlines()[-1])
 

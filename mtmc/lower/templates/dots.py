@@ -20,37 +20,67 @@ def op_dot_fp16x3(a_hi, a_lo, b_hi, b_lo, acc):
 
 
 @triton.jit
-def split_fp16_kernel(x_ptr, hi_ptr, lo_ptr, scale_ptr, R, K, stride_r, stride_k, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def op_fp16_scale(largest):
+    """Power of two that brings a row's largest magnitude to 2^14..2^15; 2^14 for rows of zeros or with an infinity."""
+    exponent = tl.where((largest > 0) & (largest < float("inf")), tl.floor(tl.log2(largest)), 0.0)
+    return tl.exp2(14.0 - tl.minimum(tl.maximum(exponent, -100.0), 127.0))
+
+
+@triton.jit
+def op_fp16_rest(x, hi):
+    """x - hi in fp16, nothing where hi is infinite already."""
+    return tl.where(tl.abs(hi) == float("inf"), 0.0, x - hi.to(tl.float32)).to(tl.float16)
+
+
+@triton.jit
+def op_dot_split_fp16x3(a, b, acc):
+    """acc + a @ b for fp32 tiles, split into fp16 pairs here; every row of `a` and column of `b` is scaled tile by tile."""
+    a_scale = op_fp16_scale(tl.max(tl.abs(a), axis=1)[:, None])
+    b_scale = op_fp16_scale(tl.max(tl.abs(b), axis=0)[None, :])
+    a = a * a_scale
+    b = b * b_scale
+    a_hi = a.to(tl.float16)
+    b_hi = b.to(tl.float16)
+    part = tl.dot(op_fp16_rest(a, a_hi), b_hi)
+    part = tl.dot(a_hi, op_fp16_rest(b, b_hi), part)
+    part = tl.dot(a_hi, b_hi, part)
+    return acc + part * (1.0 / a_scale) * (1.0 / b_scale)
+
+
+@triton.jit
+def split_fp16_kernel(x_ptr, hi_ptr, lo_ptr, scale_ptr, rows, R, K, width, stride_b, stride_r, stride_k, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None].to(tl.int64)
+    x_ptr += row // R * stride_b + row % R * stride_r
     top = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, K, BLOCK):
         k = (start + tl.arange(0, BLOCK))[None, :].to(tl.int64)
-        x = tl.load(x_ptr + row * stride_r + k * stride_k, mask=(row < R) & (k < K), other=0.0)
+        x = tl.load(x_ptr + k * stride_k, mask=(row < rows) & (k < K), other=0.0)
         top = tl.maximum(top, tl.abs(x))
-    largest = tl.max(top, axis=1)[:, None]
-    exponent = tl.where((largest > 0) & (largest < float("inf")), tl.floor(tl.log2(largest)), 0.0)
-    exponent = tl.minimum(tl.maximum(exponent, -100.0), 127.0)
-    scale = tl.exp2(14.0 - exponent)
-    for start in range(0, K, BLOCK):
+    scale = op_fp16_scale(tl.max(top, axis=1)[:, None])
+    for start in range(0, width, BLOCK):
         k = (start + tl.arange(0, BLOCK))[None, :].to(tl.int64)
-        mask = (row < R) & (k < K)
-        x = tl.load(x_ptr + row * stride_r + k * stride_k, mask=mask, other=0.0) * scale
+        mask = (row < rows) & (k < width)
+        x = tl.load(x_ptr + k * stride_k, mask=mask & (k < K), other=0.0) * scale
         hi = x.to(tl.float16)
-        tl.store(hi_ptr + row * K + k, hi, mask=mask)
-        rest = tl.where(tl.abs(hi) == float("inf"), 0.0, x - hi.to(tl.float32))
-        tl.store(lo_ptr + row * K + k, rest.to(tl.float16), mask=mask)
-    tl.store(scale_ptr + row, 1.0 / scale, mask=row < R)
+        tl.store(hi_ptr + row * width + k, hi, mask=mask)
+        tl.store(lo_ptr + row * width + k, op_fp16_rest(x, hi), mask=mask)
+    tl.store(scale_ptr + row, 1.0 / scale, mask=row < rows)
 
 
 def split_fp16(x):
-    """x [R, K] float32, any strides -> hi, lo [R, K] float16 row-major and scale [R]: x = (hi + lo) * scale[:, None]."""
-    R, K = x.shape
-    hi = torch.empty((R, K), dtype=torch.float16, device=x.device)
+    """x [R, K] or [B, R, K] float32, any strides -> hi, lo [B * R, width] float16 and scale [B * R]: x = (hi + lo) * scale.
+
+    `width` is K rounded up to a multiple of 16, filled with zeros: rows stay aligned to 16 bytes.
+    """
+    R, K = x.shape[-2:]
+    rows, width = x.numel() // K, triton.cdiv(K, 16) * 16
+    hi = torch.empty((rows, width), dtype=torch.float16, device=x.device)
     lo = torch.empty_like(hi)
-    scale = torch.empty(R, dtype=torch.float32, device=x.device)
-    BLOCK = min(4096, max(32, triton.next_power_of_2(K))) if x.stride(1) == 1 else 256
+    scale = torch.empty(rows, dtype=torch.float32, device=x.device)
+    stride_b = x.stride(0) if x.ndim == 3 else 0
+    BLOCK = min(4096, max(32, triton.next_power_of_2(K))) if x.stride(-1) == 1 else 256
     ROWS = 4096 // BLOCK
-    split_fp16_kernel[(triton.cdiv(R, ROWS),)](x, hi, lo, scale, R, K, x.stride(0), x.stride(1), ROWS=ROWS, BLOCK=BLOCK, num_warps=8)
+    split_fp16_kernel[(triton.cdiv(rows, ROWS),)](x, hi, lo, scale, rows, R, K, width, stride_b, x.stride(-2), x.stride(-1), ROWS=ROWS, BLOCK=BLOCK, num_warps=8)
     return hi, lo, scale
 
 
