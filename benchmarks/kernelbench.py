@@ -35,7 +35,7 @@ def optimise(file: Path, name: str, run: Path, budget: int, minutes: float) -> d
     from mtmc.tree import Tree
 
     problem = load(file)
-    options = Options(budget=budget, minutes=minutes, keep_going=True, cache_days=0, measure=True)
+    options = Options(budget=budget, minutes=minutes, keep_going=True, library=False, cache_days=0, measure=True)
     began = time.monotonic()
     result = optimize_problem(problem, options, run)
     found = Run.open(run)

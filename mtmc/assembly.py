@@ -36,7 +36,8 @@ class Options:
 
     `gpu` is a profile's name or TOML file, empty for the local GPU, else h100. `measure` None measures where there is a GPU.
     `budget` counts candidates, `minutes` wall time (0: no limit). `cache_days` 0 neither reads nor writes the cache of
-    verdicts. `keep_going` searches on where PyTorch is already within 5 % of what the hardware needs.
+    verdicts. `keep_going` searches on where PyTorch is already within 5 % of what the hardware needs. `library` allows actions
+    that give a region back to PyTorch.
     """
 
     gpu: str = ""
@@ -48,6 +49,7 @@ class Options:
     measure: bool | None = None
     cache_days: float = 7.0
     keep_going: bool = False
+    library: bool = True
 
 
 class Judging(Evaluator, Protocol):
@@ -110,7 +112,7 @@ def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -
     except BaseException:
         judge.close()
         raise
-    moves = Rules(lowering.graph or Graph((), None), profile, options.precision)
+    moves = Rules(lowering.graph or Graph((), None), profile, options.precision, options.library)
     return Setup(lowering.program, moves, judge, profile, local is not None, notes, least.attainable_ms)
 
 
@@ -137,9 +139,11 @@ class Rules:
     graph: Graph
     profile: Profile
     precision: str
+    library: bool = True
 
     def propose(self, program: Program, verdict: Verdict) -> tuple[Action, ...]:
-        return actions.propose(self._context(program), verdict)
+        found = actions.propose(self._context(program), verdict)
+        return tuple(action for action in found if self.library or action.family != "library")
 
     def apply(self, program: Program, action: Action) -> Edit:
         return gate(program, actions.apply(self._context(program), action), action)

@@ -64,6 +64,7 @@ def optimize_command(  # noqa: PLR0913  one parameter an option
     minutes: Annotated[float, typer.Option(min=0, help="Wall time; 0: no limit.", **Search)] = 0.0,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal runs where times are predicted.", **Search)] = 0,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Even where PyTorch is at the floor.", **Search)] = False,
+    no_library: Annotated[bool, typer.Option("--no-library", help="Give no region back to PyTorch.", **Search)] = False,
     measure: Annotated[bool | None, typer.Option("--measure/--predict", help=MEASURE, **Judging)] = None,
     precision: Annotated[Precision, typer.Option(help="strict: no worse than eager.", **Judging)] = Precision.strict,
     cache_ttl: Annotated[float, typer.Option(min=0, help="Days for which verdicts are reused.", **Judging)] = 7.0,
@@ -78,7 +79,7 @@ def optimize_command(  # noqa: PLR0913  one parameter an option
 
     problem = _problem(file, entry, inputs, init)
     days = 0.0 if no_cache else cache_ttl
-    options = Options(gpu, policy, budget, minutes, seed, precision, measure, days, keep_going)
+    options = Options(gpu, policy, budget, minutes, seed, precision, measure, days, keep_going, not no_library)
     result = _run(problem, options, run, resume, quiet)
     if as_json:
         print(json.dumps(_facts(result)))
