@@ -33,7 +33,12 @@ class Timing:
 
     `speedup` is reference over candidate (best reference: eager), with a 95 % interval [`low`, `high`] when measured
     (equal to `speedup` when predicted). `host_ms` is wall time per call after synchronisation. `floor_ms` is the time the
-    hardware needs at least. `kernels_ms` splits the candidate's time by unit; `compiled_ms` is torch.compile's time.
+    hardware needs at least. `kernels_ms` splits the candidate's time by unit; `compiled_ms` is torch.compile's best time.
+
+    `baselines_ms` are other ways to run the reference, by name. `graph_ms` and `reference_graph_ms` are wall times under
+    CUDA-graph replay, where launching decides. `guard_us` is the program's own check of its inputs, `launch_us` how long a
+    call takes to return, both on the host. `clocks` is what NVML said meanwhile (MHz, °C, W, throttle reasons). `notes` say
+    what failed.
     """
 
     kind: str
@@ -49,6 +54,42 @@ class Timing:
     peak_bytes: int | None = None
     first_call_s: float | None = None
     kernels_ms: dict[str, float] = field(default_factory=dict)
+    baselines_ms: dict[str, float] = field(default_factory=dict)
+    graph_ms: float | None = None
+    reference_graph_ms: float | None = None
+    guard_us: float | None = None
+    launch_us: float | None = None
+    rounds: int = 0
+    clocks: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def decision(self) -> str:
+        """`faster`, `slower`, `equal` (within 1 %) or `no verdict`: the candidate against the reference."""
+        return decide(self.speedup, self.low, self.high)
+
+    @property
+    def floor_share(self) -> float | None:
+        """The part of the candidate's time that the hardware needs; None where the floor is unknown."""
+        return self.floor_ms / self.candidate_ms if self.floor_ms else None
+
+
+NEAR = 0.01  # relative difference that counts as none
+SURER = 1.314  # half width of a 99 % interval over that of a 95 % interval (normal)
+
+
+def decide(ratio: float, low: float, high: float) -> str:
+    """What a ratio of times with its 95 % interval says: `faster` (above 1), `slower`, `equal` or `no verdict`.
+
+    An interval that spans 1 is no verdict, unless all of it is within 1 %: then the two are equal for every purpose. For a
+    difference to be found the 99 % interval must exclude 1: under the 95 % one, one in twenty pairs of equals would differ.
+    """
+    below, above = ratio - SURER * (ratio - low), ratio + SURER * (high - ratio)
+    if below > 1 - NEAR and above < 1 + NEAR:
+        return "equal"
+    if below <= 1 <= above:
+        return "no verdict"
+    return "faster" if ratio > 1 else "slower"
 
 
 @dataclass(frozen=True)
@@ -195,5 +236,6 @@ def from_json(data: dict[str, Any]) -> Verdict:
         for name in ("checked", "skipped"):
             accuracy = {**accuracy, name: tuple(accuracy[name])}
         launches = tuple(Launch(**{**launch, "grid": tuple(launch["grid"])}) for launch in fields["launches"])
-        return Verified(Timing(**fields["timing"]), Accuracy(**accuracy), launches)
+        timing = {**fields["timing"], "notes": tuple(fields["timing"].get("notes", ()))}
+        return Verified(Timing(**timing), Accuracy(**accuracy), launches)
     return VARIANTS[data["status"]](**fields)

@@ -4,10 +4,11 @@
 |---|---|
 | `judge` | orders the jobs for one program and turns their outcomes into a Verdict |
 | `executor`, `worker`, `faults` | worker processes, their main loop, and exceptions into Verdicts |
-| `jobs` | what a worker does: compile, interpret, verify, time |
+| `jobs` | what a worker does: compile, interpret, verify, observe |
 | `candidate` | the door to a candidate's code |
 | `verify`, `draws`, `oracle`, `accuracy` | correctness: what is watched, inputs, the fp64 oracle, the rule |
-| `timing` | interleaved measurement on a GPU |
+| `measure`, `timing`, `baselines`, `clocks` | interleaved measurement: jobs, rounds, what else is timed, NVML |
+| `dynamic` | checks around calls: memory, contents, launches, streams, what must stay as it was |
 | `standin`, `resources` | compiling for a GPU that is not there |
 | `interpreter*` | Triton's interpreter, repaired and watched |
 | `predict`, `eager`, `traffic`, `counts`, `work`, `integers`, `ttir` | the analytic time model |

@@ -6,28 +6,21 @@ A job raises what goes wrong; the worker's boundary turns it into a Verdict.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mtmc.judge.door import Door
 from mtmc.problem import Problem
-from mtmc.verdict import Accuracy, Launch, Rejected, Timing, Wrong
+from mtmc.verdict import Accuracy, Finding, Launch, Wrong, rejection
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from numpy.typing import NDArray
-
     from mtmc.hardware_profiles import Profile
     from mtmc.judge.predict import Prediction
-    from mtmc.judge.timing import Call, Clock
 
 Sizes = dict[str, Any] | None
 HOST_BOUND_MS = 0.2  # below this device time the launch cost decides, and other work on the cores would show
-SLOW_MS = 100.0  # candidates slower than this are not measured with care
-HOST_ROUNDS = {False: 5, True: 15}  # wall-time rounds in a search, in the last judgement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +38,15 @@ class Job:
 
     def run(self) -> Any:
         raise NotImplementedError
+
+
+def watched(judge: Callable[[], Any]) -> Any:
+    """What `judge` gives; Rejected where the candidate replaced functions or left flags, hooks or threads behind."""
+    from mtmc.judge.dynamic import integrity
+
+    with integrity.watched() as found:
+        outcome = judge()
+    return rejection(found) or outcome
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,10 @@ class CompileJob(Job):
     door: Door = Door()
     sizes: Sizes = None
 
-    def run(self) -> Compiled:
+    def run(self) -> Any:
+        return watched(self._compile)
+
+    def _compile(self) -> Compiled:
         import torch
 
         from mtmc.judge import candidate
@@ -162,7 +167,10 @@ class VerifyJob(Job):
     repeat: bool = True
     full_size: bool = False
 
-    def run(self) -> Accuracy | Wrong:
+    def run(self) -> Any:
+        return watched(self._verify)
+
+    def _verify(self) -> Accuracy | Wrong:
         from mtmc.judge.accuracy import rule
         from mtmc.judge.verify import Verifier
 
@@ -187,7 +195,7 @@ class GpuVerifyJob(VerifyJob):
     device = "cuda"
     asserts: bool = False
 
-    def run(self) -> Accuracy | Wrong:
+    def run(self) -> Any:
         from triton import knobs
 
         with knobs.runtime.scope():
@@ -195,182 +203,55 @@ class GpuVerifyJob(VerifyJob):
             return super().run()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReferenceJob(Job):
-    """Time eager and torch.compile, interleaved."""
+@dataclass(frozen=True)
+class Observations:
+    """What the dynamic checks found, and what they could not check."""
 
-    kind = "gpu"
-    stage = "time"
-    problem: Problem
-    modes: tuple[str, ...] = ("default",)
-    budget_s: float = 0.5
-    seed: int = 0
-
-    def run(self) -> ReferenceTimes:
-        import torch
-
-        from mtmc.judge import timing
-        from mtmc.judge.device import peak_above
-        from mtmc.problem import instantiate
-
-        instance = instantiate(self.problem, "cuda", self.seed)
-        notes: list[str] = []
-        with torch.no_grad():
-            calls: dict[str, Call] = {"eager": lambda: instance.model(*instance.inputs)}
-            calls["eager"]()  # what libraries keep from the first call on is not the model's
-            with peak_above(torch.device("cuda")) as peak:
-                calls["eager"]()
-            calls |= _compiled(instance.model, instance.inputs, self.modes, notes)
-            clock = timing.CudaClock()
-            times = timing.interleave(calls, clock, timing.Budget(self.budget_s), seed=self.seed)
-            host = timing.host_times({"eager": calls["eager"]}, clock)
-        medians = {name: _median(values) for name, values in times.items()}
-        best = min((ms for name, ms in medians.items() if name != "eager"), default=None)
-        return ReferenceTimes("measured", medians["eager"], best, host["eager"], peak[0], tuple(notes))
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuTimeJob(Job):
-    """Time the candidate against eager (and torch.compile for each of `modes`), interleaved in this process.
+class DynamicJob(Job):
+    """The dynamic checks of these `names` (all without names); the subclasses say where."""
 
-    `whole` times `forward` with its guard, as a user calls it; it must not fall back. A time below `floor_ms` is Rejected.
-    After timing, candidate and reference are compared once more on the then current
-    contents of the inputs; `tolerance` is the relative norm error allowed there.
-    """
-
-    kind = "gpu"
-    stage = "time"
+    stage = "dynamic"
+    device: ClassVar[str]
     problem: Problem
     source: str
     door: Door = Door()
     sizes: Sizes = None
-    modes: tuple[str, ...] = ()
-    floor_ms: float = 0.0
-    budget_s: float = 2.0
+    names: tuple[str, ...] | None = None
     seed: int = 0
-    tolerance: float = 1e-2
-    units: bool = True
-    whole: bool = False
+    full_size: bool = True
 
-    def run(self) -> Timing | Rejected | Wrong:
-        from mtmc.judge import candidate
-        from mtmc.judge.timing import CudaClock
+    def run(self) -> Observations:
+        """Findings of the checks, and of the watch around them."""
+        from mtmc.judge import dynamic
+        from mtmc.judge.dynamic import integrity
+        from mtmc.judge.dynamic.memory import poison_freed
+        from mtmc.judge.dynamic.subject import Source, opened
 
-        with candidate.imported(self.source, self.sizes) as module:
-            return self._measure(module, CudaClock())
-
-    def _measure(self, module: Any, clock: Clock) -> Timing | Rejected | Wrong:
-        import torch
-
-        from mtmc.judge import candidate, timing
-        from mtmc.judge.device import peak_above
-        from mtmc.problem import instantiate
-
-        instance = instantiate(self.problem, "cuda", self.seed)
-        built = candidate.prepare(module, self.door, self.problem, instance.model, torch.device("cuda"), self.seed)
-        began = time.monotonic()
-        with torch.no_grad():
-            candidate.run(built, instance.inputs)
-            first = time.monotonic() - began
-            if self.whole and not candidate.holds(module, built.model, instance.inputs):
-                return Wrong("the program's own guard refuses the inputs that it was made for", "fallback")
-            fast: Any = built.model if self.whole else built.fast
-            calls: dict[str, Call] = {
-                "reference": lambda: instance.model(*instance.inputs),
-                "candidate": lambda: fast(*instance.inputs),
-            }
-            with peak_above(torch.device("cuda")) as peak:
-                calls["candidate"]()
-            extra = _compiled(instance.model, instance.inputs, self.modes, [])
-            budget = timing.Budget(self.budget_s)
-            refresh = partial(timing.roll, instance.inputs)
-            times = timing.interleave(calls | extra, clock, budget, refresh=refresh, seed=self.seed)
-            slow = _median(times["candidate"]) > SLOW_MS
-            host = timing.host_times(calls, clock, rounds=1 if slow else HOST_ROUNDS[self.whole])
-            units = timing.unit_times(module, calls["candidate"], clock, rounds=1 if slow else 5) if self.units else {}
-            wrong = self._still_right(calls)
-        if wrong is not None:
-            return wrong
-        return self._timing(times, Extras(host, units, peak[0], first))
-
-    def _still_right(self, calls: dict[str, Call]) -> Wrong | None:
-        """The timed calls on the contents of the inputs as they are now: work that was skipped or remembered shows here."""
-        import torch
-
-        from mtmc.judge.accuracy import Errors, dtype_name, exact
-        from mtmc.judge.device import tensors
-
-        results = []
-        for name in ("candidate", "reference"):
-            torch.manual_seed(self.seed)
-            results.append(tensors(calls[name]()))
-        for number, (y, r) in enumerate(zip(*results, strict=True)):
-            name = f"output {number} after timing"
-            if not (r.is_floating_point() or r.is_complex()):
-                found = exact(name, y, r)
-                if found:
-                    return replace(found, check="after_timing")
-                continue
-            errors = Errors(name, dtype_name(r))
-            errors.add(y, r, r)
-            if errors.strange or not errors.candidate_error <= self.tolerance:
-                message = errors.strange or f"relative error {errors.candidate_error:.2e} against eager"
-                return Wrong(f"{name}: {message}", "after_timing")
-        return None
-
-    def _timing(self, times: dict[str, NDArray[np.float64]], extras: Extras) -> Timing | Rejected:
-        from mtmc.judge.timing import ratio_interval
-
-        medians = {name: _median(values) for name, values in times.items()}
-        if medians["candidate"] < self.floor_ms:
-            message = f"{medians['candidate']:.4g} ms, but the hardware needs {self.floor_ms:.4g} ms"
-            return Rejected("faster_than_hardware", message)
-        interval = ratio_interval(times["reference"], times["candidate"], self.seed)
-        return Timing(
-            "measured",
-            medians["reference"],
-            medians["candidate"],
-            interval.ratio,
-            interval.low,
-            interval.high,
-            floor_ms=self.floor_ms,
-            host_ms=extras.host["candidate"],
-            reference_host_ms=extras.host["reference"],
-            compiled_ms=min((medians[mode] for mode in self.modes if mode in medians), default=None),
-            peak_bytes=extras.peak,
-            first_call_s=extras.first_call_s,
-            kernels_ms=extras.units,
-        )
+        with integrity.watched() as around:
+            poison_freed()
+            source = Source(self.problem, self.source, self.device, self.sizes, self.door)
+            with opened(source, self.seed, self.full_size) as subject:
+                found = dynamic.run(subject, self.names)
+        return Observations((*around, *found), tuple(dict.fromkeys(subject.notes)), tuple(dynamic.select(self.names)))
 
 
-@dataclass(frozen=True)
-class Extras:
-    """What is measured beside the interleaved rounds: host times, units' times (ms), peak bytes, the first call (s)."""
+@dataclass(frozen=True, kw_only=True)
+class InterpretDynamicJob(DynamicJob):
+    """In Triton's interpreter."""
 
-    host: dict[str, float]
-    units: dict[str, float]
-    peak: int
-    first_call_s: float
+    kind = "interpret"
+    device = "cpu"
 
 
-def _compiled(model: torch.nn.Module, inputs: tuple[Any, ...], modes: tuple[str, ...], notes: list[str]) -> dict[str, Call]:
-    """torch.compile's calls by mode, each called once; a mode that fails is noted and left out."""
-    import torch
+@dataclass(frozen=True, kw_only=True)
+class GpuDynamicJob(DynamicJob):
+    """On the GPU."""
 
-    calls: dict[str, Call] = {}
-    for mode in modes:
-        torch.compiler.reset()
-        fast = torch.compile(model, mode=mode)
-        try:
-            fast(*inputs)
-        except RuntimeError as error:  # Dynamo's and Inductor's errors are RuntimeErrors
-            notes.append(f"torch.compile({mode}) failed: {str(error).splitlines()[0]}")
-            continue
-        calls[mode] = partial(fast, *inputs)
-    return calls
-
-
-def _median(values: NDArray[np.float64]) -> float:
-    import numpy as np
-
-    return float(np.median(values))
+    kind = "gpu"
+    device = "cuda"

@@ -24,18 +24,21 @@ from mtmc.judge.jobs import (
     Compiled,
     CompileJob,
     DrawsJob,
-    GpuTimeJob,
+    DynamicJob,
+    GpuDynamicJob,
     GpuVerifyJob,
+    InterpretDynamicJob,
     InterpretJob,
+    Observations,
     PredictReferenceJob,
-    ReferenceJob,
     ReferenceTimes,
     Sizes,
 )
+from mtmc.judge.measure import GpuTimeJob, ReferenceJob
 from mtmc.judge.trivial import GpuTrivialJob, Trivial, TrivialJob, merged
 from mtmc.problem import Problem
 from mtmc.program import Program
-from mtmc.verdict import Accuracy, CompileError, Rejected, RuntimeFault, Timing, Verdict, Verified, Wrong
+from mtmc.verdict import Accuracy, CompileError, Rejected, RuntimeFault, Timing, Verdict, Verified, Wrong, rejection
 
 T = TypeVar("T")
 Variant = tuple[Problem, Sizes]
@@ -68,8 +71,8 @@ class Judge:
     `variants` are smaller sizes of the problem, each with the programs' SIZES there, smallest first: the first is tried with
     every usable input distribution, the others with the file's own; `aligned` is one more, of multiples of 16. `measure`:
     the local GPU verifies and times, the search at full size, the last judgement at all sizes.
-    `floor_ms` is what no program can beat; `modes` are the torch.compile modes of the last judgement's baseline. `door` says
-    what the candidates are; `small` that the interpreter can run the problem's own sizes.
+    `floor_ms` is what no program can beat; `baselines` are what the last judgement compares with beside eager (see the
+    module). `door` says what the candidates are; `small` that the interpreter can run the problem's own sizes.
     """
 
     executor: Executor
@@ -81,7 +84,7 @@ class Judge:
     precision: str = "strict"
     cache: Cache | None = None
     floor_ms: float = 0.0
-    modes: tuple[str, ...] = ("default",)
+    baselines: tuple[str, ...] = ("compile-default",)
     seed: int = 0
     deadlines: Deadlines = field(default_factory=Deadlines)
     door: Door = Door()
@@ -91,7 +94,7 @@ class Judge:
     def reference(self) -> ReferenceTimes:
         """Times of the reference, measured or predicted. Raises InfraError when it cannot be run."""
         if self.measure:
-            job = ReferenceJob(problem=self.problem, modes=(), seed=self.seed, seconds=self.deadlines.reference)
+            job = ReferenceJob(problem=self.problem, baselines=(), seed=self.seed, seconds=self.deadlines.reference)
             return _need(self.executor.submit(job).result(), ReferenceTimes)
         predicted = PredictReferenceJob(problem=self.problem, profile=self.profile, seconds=self.deadlines.compile)
         found = self.executor.submit(predicted).result()
@@ -175,6 +178,8 @@ class Judge:
         accuracy = self._verify(program, seed, final)
         if not isinstance(accuracy, Accuracy):
             return accuracy
+        if final and (disbelieved := self._observe(program, seed)):
+            return disbelieved
         timing = self._time(program, compiled, seed, final) if self.measure else self._predicted(compiled)
         if not isinstance(timing, Timing):
             return timing
@@ -246,13 +251,38 @@ class Judge:
         ]
         return [future.result() for future in [self.executor.submit(job) for job in jobs]]
 
+    def _observe(self, program: Program, seed: int) -> Verdict | None:
+        """The dynamic checks: at the problem's own sizes where they are cheap there, else on a smaller variant."""
+        large = self.measure and (self.reference.peak_bytes or 0) > LARGE
+        own: list[Variant] = [(self.problem, None)]
+        smaller = [*self.variants[:1], *([self.aligned] if self.aligned else [])]
+        cheap = self.small or self.measure and not large
+        for problem, sizes in own + smaller if cheap else smaller + own * self.measure:
+            outcome = self.executor.submit(self._observing(program, problem, sizes, seed)).result()
+            if isinstance(outcome, RuntimeFault) and outcome.cause == "refused":
+                continue
+            return rejection(outcome.findings) if isinstance(outcome, Observations) else _verdict(outcome)
+        return None
+
+    def _observing(self, program: Program, problem: Problem, sizes: Sizes, seed: int) -> DynamicJob:
+        kind = GpuDynamicJob if self.measure else InterpretDynamicJob
+        return kind(
+            problem=problem,
+            source=program.source,
+            door=self.door,
+            sizes=sizes,
+            seed=seed,
+            full_size=problem is self.problem,
+            seconds=self.deadlines.verify,
+        )
+
     def _time(self, program: Program, compiled: Compiled | None, seed: int, final: bool) -> Timing | Verdict:
         """Measured time; on quiet cores when the launch cost decides, found out beforehand or afterwards."""
         job = GpuTimeJob(
             problem=self.problem,
             source=program.source,
             door=self.door,
-            modes=self.modes if final else (),
+            baselines=self.baselines if final else (),
             floor_ms=self.floor_ms,
             seed=seed,
             seconds=self.deadlines.reference if final else self.deadlines.time,

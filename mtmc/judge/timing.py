@@ -1,8 +1,9 @@
 """Interleaved timing: several calls in one process, in random order, each after an L2 flush, with an interval on the ratio.
 
 The clock is a protocol, so that the rounds, the stopping rule and the statistics run anywhere. On CUDA a measurement is:
-flush (write twice the L2), start event, call, end event, full device synchronisation, read. Device time does not see launch
-cost when the flush keeps the GPU busy; `host_ms` measures wall time per call, without flush, after synchronisation.
+flush (write twice the L2), start event, call, an event on the stream, a wait for the whole device, the end event;
+docs/timing.md says why. Device time does not see launch cost when the flush keeps the GPU busy; `host_ms` measures wall time
+per call, without flush, after synchronisation.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from mtmc.verdict import decide
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -28,7 +31,11 @@ RESAMPLES = 2000
 HEAD_START = 512 << 20  # bytes flushed at least: keeps the GPU busy while the host prepares the call
 STABLE = 0.05  # warm-up ends when two calls in a row differ by less
 WARM_CALLS = (3, 25)  # least and most warm-up calls of each contestant
-PRECISE = 0.005  # half width of the interval, relative, at which more rounds are not worth their time
+PRECISE = 0.005  # half width of the interval, relative, at which more rounds are not worth their time in a search
+DECISIVE = 0.0025  # the same where differences of a few percent must be told from none
+GLANCE = 300  # resamples of the interval that is watched while measuring
+GLANCES = 1.25  # rounds from one look to the next, as a factor: few looks, and none depends on which side is ahead
+CALIBRATIONS = 20
 HOPELESS = 5.0  # a contestant so many times slower than another, and slow, is measured in three rounds
 FRESH_EVERY = 5  # rounds between new input contents
 
@@ -44,32 +51,60 @@ class Clock(Protocol):
         """Wall time of one call from an idle device to an idle device, in milliseconds."""
         ...
 
+    def launch_ms(self, call: Call) -> float:
+        """Wall time until one call returns, its work enqueued but not waited for, in milliseconds."""
+        ...
+
 
 class CudaClock:
-    """CUDA events around a call on the current stream."""
+    """CUDA events on the stream that is current when the clock is made. Make it before a candidate is imported.
+
+    The time of a call is that of its stream, or, where more, that until the whole device is idle less what waiting costs
+    (`waiting_ms`, found by timing calls that do nothing): so work on other streams counts.
+    """
 
     def __init__(self) -> None:
         import torch
 
         self.cuda: Any = torch.cuda
+        self.stream = torch.cuda.current_stream()
+        self.event: Any = torch.cuda.Event
+        self.synchronize = torch.cuda.synchronize
         size = 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self.flushed = torch.empty(max(size, HEAD_START), dtype=torch.int8, device="cuda")
+        waits = [late - early for early, late in (self._times(lambda: None) for _ in range(CALIBRATIONS))]
+        self.waiting_ms = 2 * float(np.median(waits))
 
     def device_ms(self, call: Call) -> float:
-        start, end = (self.cuda.Event(enable_timing=True) for _ in range(2))
+        early, late = self._times(call)
+        return max(early, late - self.waiting_ms)
+
+    def _times(self, call: Call) -> tuple[float, float]:
+        """Milliseconds until the stream has done the call, and until the device is seen idle."""
+        start, early, late = (self.event(enable_timing=True) for _ in range(3))
         self.flushed.zero_()
-        start.record()
+        start.record(self.stream)
         call()
-        end.record()
-        self.cuda.synchronize()
-        return float(start.elapsed_time(end))
+        early.record(self.stream)
+        self.synchronize()
+        late.record(self.stream)
+        self.synchronize()
+        return float(start.elapsed_time(early)), float(start.elapsed_time(late))
 
     def host_ms(self, call: Call) -> float:
-        self.cuda.synchronize()
+        self.synchronize()
         before = time.perf_counter()
         call()
-        self.cuda.synchronize()
+        self.synchronize()
         return (time.perf_counter() - before) * 1e3
+
+    def launch_ms(self, call: Call) -> float:
+        self.synchronize()
+        before = time.perf_counter()
+        call()
+        spent = time.perf_counter() - before
+        self.synchronize()
+        return spent * 1e3
 
 
 @dataclass(frozen=True)
@@ -81,23 +116,24 @@ class Interval:
     high: float
 
     @property
-    def decided(self) -> bool:
-        """False when the interval spans 1: the noise exceeds the effect and there is no verdict on which is faster."""
-        return not self.low <= 1.0 <= self.high
+    def decision(self) -> str:
+        """What the interval says of the second call against the first: see `mtmc.verdict.decide`."""
+        return decide(self.ratio, self.low, self.high)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: never before `rounds`, then after `seconds`, or once the interval is narrow."""
+    """When to stop: never before `rounds`, then after `seconds`, or once the interval is narrower than ± `precise`."""
 
     seconds: float = 2.0
     rounds: int = 10
     most: int = 1000
+    precise: float = PRECISE
 
 
-def ratio_interval(a: NDArray[np.float64], b: NDArray[np.float64], seed: int = 0) -> Interval:
+def ratio_interval(a: NDArray[np.float64], b: NDArray[np.float64], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
     """median(a) / median(b) of rounds measured together; the bootstrap resamples rounds, so common drift cancels."""
-    picks = np.random.default_rng(seed).integers(0, len(a), (RESAMPLES, len(a)))
+    picks = np.random.default_rng(seed).integers(0, len(a), (resamples, len(a)))
     ratios = np.median(a[picks], axis=1) / np.median(b[picks], axis=1)
     low, high = np.quantile(ratios, (0.025, 0.975))
     return Interval(float(np.median(a) / np.median(b)), float(low), float(high))
@@ -125,44 +161,46 @@ def interleave(
     clock: Clock,
     budget: Budget,
     *,
-    refresh: Call = lambda: None,
+    between: Callable[[int], None] = lambda number: None,
     seed: int = 0,
     now: Callable[[], float] = time.monotonic,
 ) -> dict[str, NDArray[np.float64]]:
     """Device times (ms) by round for each call, all measured in every round in random order.
 
-    `refresh` writes new contents into the inputs every few rounds. The interval watched for stopping is that of the first
-    two calls.
+    `between` is called with the number of each round (from 1) when it is over: to write new contents, to look at results.
+    The interval watched for stopping is that of the first two calls; its width decides, never its place.
     """
     warm = [warm_up(call, clock) for call in calls.values()]
     hopeless = max(warm) > HOPELESS * min(warm) and sum(warm) > 1e3 * budget.seconds
     least = 3 if hopeless else budget.rounds
-    shuffler, names, began = random.Random(seed), list(calls), now()
+    shuffler, names, began, look = random.Random(seed), list(calls), now(), float(least)
     times: dict[str, list[float]] = {name: [] for name in names}
     for number in range(1, budget.most + 1):
         for name in shuffler.sample(names, len(names)):
             times[name].append(clock.device_ms(calls[name]))
-        if number >= least and (now() - began > budget.seconds or number % 10 == 0 and _precise(times)):
+        between(number)
+        if number < least:
+            continue
+        if now() - began > budget.seconds or number >= look and _precise(times, budget.precise):
             break
-        if number % FRESH_EVERY == 0:
-            refresh()
+        look = max(look, number * GLANCES) if number >= look else look
     return {name: np.array(values) for name, values in times.items()}
 
 
-def _precise(times: dict[str, list[float]]) -> bool:
+def _precise(times: dict[str, list[float]], wanted: float) -> bool:
     first, *others = (np.array(values) for values in times.values())
     if not others:
         return False
-    found = ratio_interval(first, others[0])
-    return (found.high - found.low) / 2 <= PRECISE * found.ratio
+    found = ratio_interval(first, others[0], resamples=GLANCE)
+    return (found.high - found.low) / 2 <= wanted * found.ratio
 
 
-def host_times(calls: Mapping[str, Call], clock: Clock, rounds: int = 15) -> dict[str, float]:
-    """Median wall time (ms) of each call, interleaved."""
+def host_times(calls: Mapping[str, Call], measure: Callable[[Call], float], rounds: int = 15) -> dict[str, float]:
+    """Median of `measure` (a clock's `host_ms` or `launch_ms`) over each call, interleaved."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
-            times[name].append(clock.host_ms(call))
+            times[name].append(measure(call))
     return {name: float(np.median(values)) for name, values in times.items()}
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,30 @@ from mtmc.judge.jobs import (
     Compiled,
     CompileJob,
     DrawsJob,
-    GpuTimeJob,
+    GpuDynamicJob,
     GpuVerifyJob,
     Job,
+    Observations,
     PredictReferenceJob,
-    ReferenceJob,
     ReferenceTimes,
 )
-from mtmc.judge.judge import FINAL_SEED, Judge
+from mtmc.judge.judge import FINAL_SEED, LARGE, Judge
+from mtmc.judge.measure import GpuTimeJob, ReferenceJob
 from mtmc.judge.predict import KernelTime, Prediction
 from mtmc.program import Program
-from mtmc.verdict import Accuracy, CompileError, Infra, Rejected, RuntimeFault, Timeout, Timing, Verdict, Verified, Wrong
+from mtmc.verdict import (
+    Accuracy,
+    CompileError,
+    Finding,
+    Infra,
+    Rejected,
+    RuntimeFault,
+    Timeout,
+    Timing,
+    Verdict,
+    Verified,
+    Wrong,
+)
 
 H100 = load("h100")
 FULL = samples.problem(N=4096, M=4096)
@@ -116,8 +130,10 @@ def timing(ms: float) -> Timing:
 def answers(predicted: float = 1.0, **other: Any) -> dict[type[Job], Any]:
     compiled = Compiled((), Prediction((KernelTime("relu_kernel", predicted, "dram", {}),), 0.01), 0.1)
     table = {"CompileJob": compiled, "DrawsJob": ("own", "large"), "GpuTimeJob": timing(0.5)}
-    table |= {"GpuVerifyJob": Accuracy(1e-7, 2e-7, ("own",)), "ReferenceJob": ReferenceTimes("measured", 1.0), **other}
-    classes = {c.__name__: c for c in (CompileJob, DrawsJob, GpuVerifyJob, GpuTimeJob, ReferenceJob, PredictReferenceJob)}
+    table |= {"GpuVerifyJob": Accuracy(1e-7, 2e-7, ("own",)), "ReferenceJob": ReferenceTimes("measured", 1.0)}
+    table |= {"GpuDynamicJob": Observations(), **other}
+    jobs = (CompileJob, DrawsJob, GpuVerifyJob, GpuDynamicJob, GpuTimeJob, ReferenceJob, PredictReferenceJob)
+    classes = {c.__name__: c for c in jobs}
     return {classes[name]: answer for name, answer in table.items()}
 
 
@@ -135,7 +151,7 @@ def test_on_a_gpu_it_compiles_verifies_and_times_in_this_order() -> None:
     assert [type(job) for job in executor.jobs] == [CompileJob, DrawsJob, ReferenceJob, GpuVerifyJob, GpuTimeJob]
     verify, time = executor.jobs[3], executor.jobs[4]
     assert verify.repeat and verify.problem is FULL and verify.draws == ("own", "large")
-    assert not time.whole and time.floor_ms == 0.1 and not time.alone and not time.fresh and time.modes == ()
+    assert not time.whole and time.floor_ms == 0.1 and not time.alone and not time.fresh and time.baselines == ()
 
 
 def test_the_last_judgement_adds_all_sizes() -> None:
@@ -170,13 +186,38 @@ def test_the_last_judgement_is_fresh_in_every_way() -> None:
     gpu = [job for job in executor.jobs if job.kind == "gpu" and not isinstance(job, ReferenceJob)]
     assert gpu[0].fresh and not any(job.fresh for job in gpu[1:])  # one new process for all of it
     assert all(job.seed == 5 + FINAL_SEED for job in gpu)
-    assert gpu[-1].alone and gpu[-1].modes == ("default",)
+    assert gpu[-1].alone and gpu[-1].baselines == ("compile-default",)
 
 
 def test_checks_come_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     executor = Scripted({})
     monkeypatch.setattr(judge_module, "CHECKS", (lambda *_: None, lambda *_: Rejected("fallback", "no kernel")))
     assert measuring(executor).judge(PROGRAM) == Rejected("fallback", "no kernel")
+
+
+def test_the_last_judgement_makes_the_dynamic_checks_and_the_search_does_not() -> None:
+    finding = Finding("dynamic.streams", 0, "the result comes late")
+    executor = Scripted(answers(GpuDynamicJob=Observations((finding,))))
+    assert isinstance(measuring(executor).judge(PROGRAM), Verified)
+    assert GpuDynamicJob not in map(type, executor.jobs)
+    assert measuring(executor).final(PROGRAM) == Rejected("dynamic.streams", "the result comes late")
+    warning = replace(finding, level="warn")
+    assert isinstance(measuring(Scripted(answers(GpuDynamicJob=Observations((warning,))))).final(PROGRAM), Verified)
+
+
+def test_dynamic_checks_of_large_problems_are_made_on_a_small_variant() -> None:
+    def observed(peak: int, **other: Any) -> list[GpuDynamicJob]:
+        executor = Scripted(answers(ReferenceJob=ReferenceTimes("measured", 1.0, peak_bytes=peak), **other))
+        measuring(executor).final(PROGRAM)
+        return [job for job in executor.jobs if isinstance(job, GpuDynamicJob)]
+
+    (small,), (large,) = observed(1 << 20), observed(LARGE + 1)
+    assert small.problem is FULL and small.full_size
+    assert large.problem is VARIANTS[0][0] and not large.full_size
+    assert [job.full_size for job in observed(LARGE + 1, GpuDynamicJob=RuntimeFault("odd sizes", "refused"))] == [
+        False,
+        True,
+    ]
 
 
 def test_a_reference_that_cannot_run_is_an_infrastructure_error() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from mtmc.judge.jobs import Extras, GpuTimeJob
+from mtmc.judge.measure import Bench, Extras, GpuTimeJob, Looks, written
 from mtmc.judge.timing import Budget, host_times, interleave, ratio_interval, roll, unit_times, warm_up
 from mtmc.problem import Problem
-from mtmc.verdict import Rejected, Timing, Wrong
+from mtmc.verdict import Rejected, Timing
 
 
 class Simulated:
@@ -34,7 +34,7 @@ class Simulated:
         self.elapsed += value / 1e3
         return value
 
-    host_ms = device_ms
+    host_ms = launch_ms = device_ms
 
     def now(self) -> float:
         return self.elapsed
@@ -70,10 +70,10 @@ def test_the_interval_covers_the_truth_and_says_when_there_is_no_verdict() -> No
     drift = 1 + 0.3 * np.linspace(0, 1, 60)
     slow, fast = (cost * drift * (1 + 0.01 * rng.standard_normal(60)) for cost in (2.0, 1.0))
     found = ratio_interval(slow, fast)
-    assert found.low < 2.0 < found.high and found.decided
+    assert found.low < 2.0 < found.high and found.decision == "faster"
     assert found.high - found.low < 0.3
     same = ratio_interval(fast, fast * (1 + 0.02 * rng.standard_normal(60)))
-    assert same.low < 1.0 < same.high and not same.decided
+    assert same.low < 1.0 < same.high and same.decision == "no verdict"
     assert ratio_interval(slow, fast) == found
 
 
@@ -88,11 +88,11 @@ def test_warm_up_waits_until_calls_take_as_long() -> None:
     assert next(costs) == 1.0
 
 
-def test_fresh_contents_every_few_rounds() -> None:
+def test_something_may_be_done_between_rounds() -> None:
     clock, fresh = Simulated(noise=0.1), []
     calls = {"a": clock.call("a", 1.0), "b": clock.call("b", 1.0)}
-    times = interleave(calls, clock, Budget(0.0, rounds=20), refresh=lambda: fresh.append(1), now=clock.now)
-    assert len(times["a"]) == 20 and len(fresh) == 3
+    times = interleave(calls, clock, Budget(0.0, rounds=20), between=fresh.append, now=clock.now)
+    assert len(times["a"]) == 20 and fresh == list(range(1, 21))
 
 
 def test_roll_changes_contents_at_the_same_address() -> None:
@@ -121,26 +121,80 @@ def test_units_are_summed_over_calls_and_launchers_put_back() -> None:
 
 def test_host_times() -> None:
     clock = Simulated()
-    assert host_times({"a": clock.call("a", 2.0), "b": clock.call("b", 1.0)}, clock) == {"a": 2.0, "b": 1.0}
+    assert host_times({"a": clock.call("a", 2.0), "b": clock.call("b", 1.0)}, clock.host_ms) == {"a": 2.0, "b": 1.0}
 
 
-JOB = GpuTimeJob(problem=Problem("p", "", "p.py"), source="", floor_ms=0.5, modes=("default", "max-autotune"))
-TIMES = {"reference": np.full(10, 2.0), "candidate": np.full(10, 1.0), "default": np.full(10, 1.5)}
+JOB = GpuTimeJob(
+    problem=Problem("p", "", "p.py"), source="", floor_ms=0.5, baselines=("compile-default", "compile-max-autotune")
+)
+TIMES = {"reference": np.full(10, 2.0), "candidate": np.full(10, 1.0), "compile-default": np.full(10, 1.5)}
 EXTRAS = Extras({"reference": 2.5, "candidate": 1.2}, {"relu": 0.9}, 4096, 0.3)
 
 
 def test_times_become_a_timing() -> None:
-    timing = JOB._timing(TIMES, EXTRAS)
-    assert timing == Timing("measured", 2.0, 1.0, 2.0, 2.0, 2.0, 0.5, 1.2, 2.5, 1.5, 4096, 0.3, {"relu": 0.9})
+    timing = JOB.timing(TIMES, EXTRAS)
+    assert timing == Timing(
+        "measured",
+        2.0,
+        1.0,
+        2.0,
+        2.0,
+        2.0,
+        0.5,
+        1.2,
+        2.5,
+        1.5,
+        4096,
+        0.3,
+        {"relu": 0.9},
+        {"compile-default": 1.5},
+        rounds=10,
+    )
+    assert timing.decision == "faster" and timing.floor_share == 0.5
 
 
 def test_faster_than_the_hardware_is_rejected() -> None:
-    rejected = JOB._timing({**TIMES, "candidate": np.full(10, 0.4)}, EXTRAS)
+    rejected = JOB.timing({**TIMES, "candidate": np.full(10, 0.4)}, EXTRAS)
     assert isinstance(rejected, Rejected) and rejected.rule == "faster_than_hardware"
+
+
+def bench(reference, candidate, *inputs) -> Bench:
+    return Bench(JOB, ModuleType("candidate"), reference, candidate, inputs, Simulated())
 
 
 @pytest.mark.parametrize(("factor", "fails"), [(1.001, False), (1.1, True), (float("nan"), True)])
 def test_a_candidate_that_remembers_is_caught_after_timing(factor: float, fails: bool) -> None:
     r = torch.randn(50)
-    wrong = JOB._still_right({"reference": lambda: r, "candidate": lambda: r * factor})
-    assert isinstance(wrong, Wrong) is fails
+    wrong = list(bench(lambda: r, lambda: r * factor)._at_last())
+    assert [w.check for w in wrong] == ["after_timing"] * fails
+
+
+def test_inputs_that_are_written_are_put_back_for_the_last_comparison() -> None:
+    x = torch.arange(4.0)
+    both = bench(lambda: x.mul_(2), lambda: x.mul_(2), x)
+    both.writes = written((x,), both.reference)
+    assert both.writes and not list(both._at_last())
+    x.copy_(torch.arange(4.0))
+    both._answer(both.candidate)
+    assert x.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_timed_results_are_looked_at_in_rounds_that_cannot_be_foreseen() -> None:
+    def rounds(seed: int) -> list[int]:
+        looks = Looks(random.Random(seed))
+        return [number for number in range(2, 1001) if looks.arm(number) or looks.armed]
+
+    found = [rounds(seed) for seed in range(20)]
+    assert all(2 <= some[0] <= 9 and 5 <= len(some) <= 10 for some in found)
+    assert len({tuple(some) for some in found}) == 20
+
+
+def test_a_look_takes_the_result_of_the_timed_call_itself() -> None:
+    answers = iter([torch.ones(3), torch.zeros(3)])
+    both = bench(lambda: torch.ones(3), lambda: next(answers))
+    both.looks.armed = True
+    both._timed()
+    assert not list(both._look(4))
+    both._timed()
+    (wrong,) = both._look(9)
+    assert wrong.check == "after_timing" and "round 9" in wrong.message

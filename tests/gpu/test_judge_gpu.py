@@ -12,8 +12,9 @@ import judge_samples as samples
 
 from mtmc.hardware_profiles import detect
 from mtmc.judge.executor import LocalProcesses
-from mtmc.judge.jobs import GpuTimeJob, GpuVerifyJob, ReferenceJob, ReferenceTimes
+from mtmc.judge.jobs import GpuVerifyJob, ReferenceTimes
 from mtmc.judge.judge import Judge
+from mtmc.judge.measure import GpuTimeJob, ReferenceJob
 from mtmc.program import Program
 from mtmc.verdict import Accuracy, Rejected, RuntimeFault, Timeout, Timing, Verified, Wrong
 
@@ -78,7 +79,9 @@ def test_reference_times(executor: LocalProcesses) -> None:
 
 
 def test_timing_of_one_pass_instead_of_two(executor: LocalProcesses) -> None:
-    found = executor.submit(GpuTimeJob(problem=FULL, source=samples.CANDIDATE, modes=("default",), seconds=300)).result()
+    found = executor.submit(
+        GpuTimeJob(problem=FULL, source=samples.CANDIDATE, baselines=("compile-default",), seconds=300)
+    ).result()
     assert isinstance(found, Timing), found
     assert 1.3 < found.low <= found.speedup <= found.high < 3
     assert found.kernels_ms.keys() == {"relu"}

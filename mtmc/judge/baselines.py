@@ -1,0 +1,120 @@
+"""Ways to run the reference that a candidate is compared with, by name.
+
+`eager` is the reference as the file leaves it, and always measured. The others are made before a candidate is imported.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mtmc.errors import BadInput
+
+if TYPE_CHECKING:
+    import torch
+
+Call = Callable[[], object]
+Make = Callable[["torch.nn.Module", tuple[Any, ...]], Call]
+WARM_UPS = 3  # calls on a side stream before a graph is captured, as PyTorch's documentation asks
+
+
+def _eager(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Call:
+    return lambda: model(*inputs)
+
+
+def _benchmark(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Call:
+    """cuDNN tries its algorithms on the first call and keeps the fastest."""
+    from torch.backends import cudnn
+
+    def call() -> object:
+        cudnn.benchmark = True
+        try:
+            return model(*inputs)
+        finally:
+            cudnn.benchmark = False
+
+    return call
+
+
+def _channels_last(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Call:
+    """Weights and inputs are converted beforehand, as a user would hold them; the result is in channels-last too."""
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    if not any(isinstance(x, torch.Tensor) and x.ndim == 4 for x in inputs):
+        raise BadInput("no input has four dimensions")
+
+    def converted(x: torch.Tensor) -> torch.Tensor:
+        return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+    twin = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    given = tree_map_only(torch.Tensor, converted, inputs)
+    return lambda: twin(*given)
+
+
+def _graphed(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Call:
+    return graphed(lambda: model(*inputs))
+
+
+def _compiled(mode: str, model: torch.nn.Module, inputs: tuple[Any, ...]) -> Call:
+    import torch
+
+    torch.compiler.reset()
+    return partial(torch.compile(model, mode=mode), *inputs)
+
+
+BASELINES: dict[str, Make] = {
+    "eager": _eager,
+    "eager-cudnn-benchmark": _benchmark,
+    "eager-channels-last": _channels_last,
+    "eager-graph": _graphed,
+    "compile-default": partial(_compiled, "default"),
+    "compile-reduce-overhead": partial(_compiled, "reduce-overhead"),
+    "compile-max-autotune": partial(_compiled, "max-autotune"),
+}
+DEFAULT = ("compile-default",)
+
+
+def select(names: Iterable[str]) -> tuple[str, ...]:
+    """The names in the table's order, without `eager`. Raises BadInput listing the known ones."""
+    wanted = tuple(names)
+    unknown = [name for name in wanted if name not in BASELINES]
+    if unknown:
+        raise BadInput(f"unknown baseline '{unknown[0]}'; known: {', '.join(BASELINES)}")
+    return tuple(name for name in BASELINES if name in wanted and name != "eager")
+
+
+def make(names: Iterable[str], model: torch.nn.Module, inputs: tuple[Any, ...], notes: list[str]) -> dict[str, Call]:
+    """The calls by name, each called once; one that fails is noted and left out."""
+    calls: dict[str, Call] = {}
+    for name in select(names):
+        try:
+            calls[name] = BASELINES[name](model, inputs)
+            calls[name]()
+        except (RuntimeError, BadInput) as error:  # Dynamo's and Inductor's errors are RuntimeErrors
+            calls.pop(name, None)
+            notes.append(f"baseline {name}: {str(error).splitlines()[0]}")
+    return calls
+
+
+def graphed(call: Call) -> Call:
+    """The call captured in a CUDA graph; replays read the inputs where they lie. Raises RuntimeError where it cannot be."""
+    import torch
+
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UPS):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph, kept = torch.cuda.CUDAGraph(), []
+    with torch.cuda.graph(graph):
+        kept.append(call())
+
+    def replay() -> object:
+        graph.replay()
+        return kept[0]
+
+    return replay
