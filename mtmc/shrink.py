@@ -7,9 +7,9 @@ Every trial runs on meta tensors, which costs milliseconds at any size, and must
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -17,8 +17,8 @@ from mtmc.capture import capture
 from mtmc.errors import BadInput
 from mtmc.graph import Graph, Node
 from mtmc.meta import recurrent_shapes
-from mtmc.overrides import constants
 from mtmc.problem import Problem, instantiate, user_code
+from mtmc.slots import Slot, resized, slots
 
 KEPT = 32  # sizes up to here are kernels, strides, groups, heads: they stay while the limits allow
 SMALLEST_KEPT = 8  # and up to here always
@@ -31,6 +31,7 @@ FACTORS = (2, 8, 32)
 PATIENCE = 8000
 # First rung, and the share of the limits to aim at: one variant below a typical block, one above it.
 SCALES = ((33, 0.02), (65, 0.2))
+OWN_SHARE = 0.2  # of the limits, up to which the interpreter takes the problem's own sizes
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,35 @@ def find(
     return ShrinkResult(tuple(found), graphs, "" if found else reason, search.aligned(full) if found and full else None)
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """Smaller variants, smallest first, of a problem whose candidates need not share its graph.
+
+    `aligned` has multiples of 16 for sizes; `small` says that the interpreter takes the problem's own sizes.
+    """
+
+    variants: tuple[Problem, ...] = ()
+    aligned: Problem | None = None
+    small: bool = False
+
+
+def sizes_of(problem: Problem, limit_flops: float = 1e9, limit_elements: float = 4e6) -> Sizes:
+    """Like `find`, but the operations alone must stay the same: nothing is captured. Raises BadInput for a broken model."""
+    search = _Search(problem, limit_flops, limit_elements)
+    small = search.within(OWN_SHARE)
+    found: dict[Problem, None] = {}
+    for base, share in SCALES:
+        made = None if found and search.excess > share else search.sized(base, share)
+        if isinstance(made, Problem):
+            found[made] = None
+    return Sizes(tuple(found), next(search.round_sizes(), None) if found else None, small)
+
+
+def largest(problem: Problem, limit_elements: float) -> Problem | None:
+    """The problem with its sizes halved, the largest first, until it computes at most so many elements, if it can."""
+    return _Search(problem, math.inf, limit_elements).halved()
+
+
 def compatible(full: Graph, small: Graph) -> bool:
     """Whether a program made from `full` computes `small` as well, once its numbers are exchanged."""
     if len(full.nodes) != len(small.nodes) or (full.mutations, full.output) != (small.mutations, small.output):
@@ -91,56 +121,6 @@ def _same(a: Node, b: Node) -> bool:
         return a.type is b.type
     ones = [size == 1 for size in a.type.shape] == [size == 1 for size in b.type.shape]
     return ones and (a.type.dtype, a.type.contiguous) == (b.type.dtype, b.type.contiguous)
-
-
-# Slots: the numbers of a problem that may be sizes ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One integer of a problem: a slot of `mtmc.overrides`, or a literal of the input specs or of `init`."""
-
-    name: str
-    value: int
-
-
-def slots(problem: Problem) -> tuple[Slot, ...]:
-    """Every integer above 1 that `resized` can change."""
-    found = {name: value for name, value in constants(problem.source).items() if type(value) is int}
-    for spec in problem.inputs:
-        found |= {f"--inputs {spec.name}[{place}]": size for place, size in enumerate(spec.shape)}
-        found[f"--inputs {spec.name} high"] = spec.high
-    found |= {f"--init[{place}]": node.value for place, node in enumerate(_literals(_call(problem.init)))}
-    return tuple(Slot(name, value) for name, value in found.items() if value > 1)
-
-
-def resized(problem: Problem, sizes: Mapping[Slot, int]) -> Problem:
-    """The problem with other values in some of its slots."""
-    new = {slot.name: value for slot, value in sizes.items()}
-    inputs = tuple(
-        replace(
-            spec,
-            shape=tuple(new.get(f"--inputs {spec.name}[{place}]", size) for place, size in enumerate(spec.shape)),
-            high=new.get(f"--inputs {spec.name} high", spec.high),
-        )
-        for spec in problem.inputs
-    )
-    call = _call(problem.init)
-    for place, node in enumerate(_literals(call)):
-        node.value = new.get(f"--init[{place}]", node.value)
-    init = ", ".join(ast.unparse(part) for part in (*call.args, *call.keywords))
-    overrides = dict(problem.overrides) | {name: value for name, value in new.items() if not name.startswith("--")}
-    return replace(problem, overrides=tuple(overrides.items()), inputs=inputs, init=init)
-
-
-def _call(init: str) -> ast.Call:
-    call = ast.parse(f"f({init})", mode="eval").body
-    assert isinstance(call, ast.Call)
-    return call
-
-
-def _literals(call: ast.Call) -> list[Any]:
-    return [node for node in ast.walk(call) if isinstance(node, ast.Constant) and type(node.value) is int]
 
 
 # Trials on meta tensors ---------------------------------------------------------------------------------------------------
@@ -199,7 +179,7 @@ def _recorder() -> Any:
 # The search ---------------------------------------------------------------------------------------------------------------
 
 Group = tuple[Slot, ...]  # slots that change together
-Sizes = dict[Group, int]
+Chosen = dict[Group, int]
 
 
 class _Search:
@@ -220,32 +200,59 @@ class _Search:
         self.factors: dict[Group, int] = {}
         self.trials: dict[tuple[tuple[str, int], ...], Trace | None] = {}
 
+    def within(self, share: float) -> bool:
+        """Whether the problem's own sizes use no more than a share of the limits."""
+        return self._excess({}) <= share
+
+    def halved(self) -> Problem | None:
+        """Chosen halved, the largest that the model takes first, until the limits are met; None where they cannot be."""
+        groups = [group for group in self._grouped(True) if group[0].value > KEPT]
+        sizes = {group: group[0].value for group in groups}
+        while self._excess(sizes) > 1.0:
+            for group in sorted(groups, key=lambda group: (not _is_batch(group), -sizes[group])):
+                if sizes[group] > 2 and self._takes({**sizes, group: sizes[group] // 2}):
+                    sizes[group] //= 2
+                    break
+            else:
+                return None
+        return self._resized(sizes)
+
     def variant(self, base: int, share: float, graph: Graph | None) -> tuple[Problem, Graph | None] | str:
         """Problem and graph near the rung `base`, or why there is none."""
-        self.spent = 0
-        sizes = self._lower(self._fit(base), share)
-        self.excess = self._excess(sizes)
-        if self.excess > 1.0:
-            return "the smallest sizes found still compute too much" if sizes else "no size of the model can be changed"
-        problem = self._resized(sizes)
+        problem = self.sized(base, share)
+        if isinstance(problem, str):
+            return problem
         small = capture(problem).graph
         if graph is None or (small is not None and compatible(graph, small)):
             return problem, small
         return "at smaller sizes the model runs other operations"
 
+    def sized(self, base: int, share: float) -> Problem | str:
+        """The problem near the rung `base`, or why there is none."""
+        self.spent = 0
+        sizes = self._lower(self._fit(base), share)
+        self.excess = self._excess(sizes)
+        if self.excess > 1.0:
+            return "the smallest sizes found still compute too much" if sizes else "no size of the model can be changed"
+        return self._resized(sizes)
+
     def aligned(self, graph: Graph) -> tuple[Problem, Graph] | None:
         """Problem and graph with distinct multiples of 16, None where the model does not take them within the limits."""
+        for problem in self.round_sizes():
+            small = capture(problem).graph
+            if small is not None and compatible(graph, small):
+                return problem, small
+        return None
+
+    def round_sizes(self) -> Iterator[Problem]:
+        """The problem with distinct multiples of 16 for sizes: one for every slot, then one for every value."""
         for by_value in (False, True):
             groups = [group for group in self._grouped(by_value) if group[0].value > 2 * ALIGNED]
             sizes = {group: ALIGNED * (3 + place) for place, group in enumerate(groups)}
             sizes |= {group: BATCH for group in groups if _is_batch(group) and len(groups) > 2}
             sizes = {group: size for group, size in sizes.items() if size < group[0].value}
-            if self._takes(sizes) and self._excess(sizes) <= 1.0:
-                problem = self._resized(sizes)
-                small = capture(problem).graph
-                if small is not None and compatible(graph, small):
-                    return problem, small
-        return None
+            if sizes and self._takes(sizes) and self._excess(sizes) <= 1.0:
+                yield self._resized(sizes)
 
     def _grouped(self, by_value: bool) -> list[Group]:
         """Slots that change together, ascending: each alone, or all of one value."""
@@ -255,7 +262,7 @@ class _Search:
         values = dict.fromkeys(slot.value for slot in ordered)
         return [tuple(slot for slot in ordered if slot.value == value) for value in values]
 
-    def _fit(self, base: int) -> Sizes:
+    def _fit(self, base: int) -> Chosen:
         """Odd distinct sizes for everything if the model takes them, else the first that fits for one after the other."""
         for by_value in (False, True):
             self.groups = self._grouped(by_value)
@@ -273,7 +280,7 @@ class _Search:
         self.groups = [g for g in self.groups if not any(g[0] in group for group in merged)] + merged
         return self._fit_each(merged, base, sizes)
 
-    def _fit_each(self, groups: list[Group], base: int, sizes: Sizes) -> Sizes:
+    def _fit_each(self, groups: list[Group], base: int, sizes: Chosen) -> Chosen:
         """One group after the other at the first multiple that the model takes; the others stay."""
         sizes = dict(sizes)
         for group in groups:
@@ -290,7 +297,7 @@ class _Search:
         value = group[0].value
         return sorted({1, *FACTORS, *(slot.value for slot in self.slots if slot.value <= KEPT and value % slot.value == 0)})
 
-    def _lower(self, sizes: Sizes, share: float) -> Sizes:
+    def _lower(self, sizes: Chosen, share: float) -> Chosen:
         """Lower sizes, batches first, until `share` of the limits is met; the small ones only while the limits are not."""
         stuck: set[tuple[Group, bool]] = set()
         while (excess := self._excess(sizes)) > share:
@@ -308,7 +315,7 @@ class _Search:
                 sizes = lower
         return sizes
 
-    def _lowered(self, sizes: Sizes, group: Group, floor: int) -> Sizes | None:
+    def _lowered(self, sizes: Chosen, group: Group, floor: int) -> Chosen | None:
         """One group at one of the next two rungs, if the model takes it; a batch goes to the floor at once."""
         now = sizes.get(group, group[0].value)
         taken = set(sizes.values()) - {now}
@@ -319,10 +326,10 @@ class _Search:
                 return {**sizes, group: size}
         return None
 
-    def _resized(self, sizes: Sizes) -> Problem:
+    def _resized(self, sizes: Chosen) -> Problem:
         return resized(self.problem, {slot: size for group, size in sizes.items() for slot in group})
 
-    def _trace(self, sizes: Sizes) -> Trace | None:
+    def _trace(self, sizes: Chosen) -> Trace | None:
         """Trace at other sizes; None when the model does not take them or runs other operations."""
         key = tuple(sorted((slot.name, size) for group, size in sizes.items() for slot in group))
         if key not in self.trials:
@@ -334,10 +341,10 @@ class _Search:
                 self.trials[key] = None
         return self.trials[key]
 
-    def _takes(self, sizes: Sizes) -> bool:
+    def _takes(self, sizes: Chosen) -> bool:
         return self._trace(sizes) is not None
 
-    def _excess(self, sizes: Sizes) -> float:
+    def _excess(self, sizes: Chosen) -> float:
         """Share of the limits that these sizes use."""
         made = self._trace(sizes)
         assert made is not None
