@@ -95,11 +95,11 @@ def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -
     aligned = (small.aligned[1],) if small.aligned else ()
     lowering = lower(problem, captured, (*small.graphs, *aligned))
     judge = Judge(
-        executor=LocalProcesses(cache_folder() / "compiled", _limits()),
+        executor=LocalProcesses(cache_folder() / "compiled", limits()),
         problem=problem,
         profile=profile,
-        variants=_variants(small.variants, lowering),
-        aligned=_aligned(small, lowering),
+        variants=variants_with_sizes(small.variants, lowering),
+        aligned=aligned_with_sizes(small, lowering),
         measure=local is not None,
         precision=options.precision,
         cache=Cache(cache_folder() / "verdicts.sqlite", options.cache_days) if options.cache_days else None,
@@ -152,12 +152,12 @@ class Rules:
         return actions.Context(program, self.graph, self.profile, self.precision)
 
 
-def _variants(smaller: tuple[Problem, ...], lowering: Lowering) -> tuple[Variant, ...]:
+def variants_with_sizes(smaller: tuple[Problem, ...], lowering: Lowering) -> tuple[Variant, ...]:
     """The smaller problems on which the programs can run, each with its SIZES."""
     return tuple((variant, sizes) for variant, sizes in zip(smaller, lowering.sizes, strict=False) if sizes is not None)
 
 
-def _aligned(small: ShrinkResult, lowering: Lowering) -> Variant | None:
+def aligned_with_sizes(small: ShrinkResult, lowering: Lowering) -> Variant | None:
     """The variant of round sizes, lowered last."""
     sizes = lowering.sizes[-1] if small.aligned else None
     return (small.aligned[0], sizes) if small.aligned and sizes is not None else None
@@ -168,7 +168,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mtmc"
 
 
-def _limits() -> Limits:
+def limits() -> Limits:
     """As many compiling and interpreting workers as there are cores for, up to six; one GPU is timed by one worker."""
     cores = min(len(os.sched_getaffinity(0)), 6)
     return Limits(workers={"compile": cores, "interpret": cores, "gpu": 1})

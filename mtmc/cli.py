@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -20,11 +21,16 @@ if TYPE_CHECKING:
     from mtmc.optimizer import Result
     from mtmc.problem import Problem
 
-BAD_INPUT, UNVERIFIED, INTERRUPTED = 2, 3, 130
+BAD_INPUT, UNVERIFIED, FAILED, INTERRUPTED = 2, 3, 4, 130
 
 EXIT_CODES = (
     "Exit codes: 0 done, also when nothing beats PyTorch (it says so); 1 a fault of mtmc itself; 2 the file or an option "
     "cannot be used; 3 no program could be verified, or the machine failed; 130 interrupted, the best so far is kept."
+)
+
+VERIFY_CODES = (
+    "Exit codes: 0 verified; 1 a fault of mtmc itself; 2 a file or an option cannot be used; 3 nothing could be judged: the "
+    "machine failed, or the candidate needs a GPU and there is none; 4 not verified: wrong, rejected, or it failed."
 )
 
 app = typer.Typer(
@@ -89,6 +95,40 @@ def optimize_command(  # noqa: PLR0913  one parameter an option
         raise typer.Exit(INTERRUPTED)
     if not any(step.verdict.correct for step in result.steps):
         raise typer.Exit(UNVERIFIED)
+
+
+@app.command("verify", epilog=VERIFY_CODES)
+def verify_command(  # noqa: PLR0913  one parameter an option
+    reference: Annotated[str, typer.Argument(help="Model file (Model, get_inputs, get_init_inputs) or module.")],
+    candidate: Annotated[Path, typer.Argument(help="Any file with ModelNew, or a function: Triton, inline CUDA or torch.")],
+    gpu: Annotated[str, typer.Option(help="Target: see `mtmc gpus`, or a .toml file. Else the local GPU, else h100.")] = "",
+    entry: Annotated[str | None, typer.Option(help="Another reference class: CLASS or file.py:CLASS.")] = None,
+    inputs: Annotated[list[str], typer.Option(help='One input, e.g. "x=float32[16,1024]"; repeatable.')] = [],  # noqa: B006
+    init: Annotated[str, typer.Option(help='Constructor arguments, e.g. "64, bias=False".')] = "",
+    function: Annotated[str, typer.Option(help="The candidate's entry, where it is a function and not the only one.")] = "",
+    measure: Annotated[bool | None, typer.Option("--measure/--predict", help=MEASURE, **Judging)] = None,
+    precision: Annotated[Precision, typer.Option(help="strict: no worse than eager.", **Judging)] = Precision.strict,
+    seed: Annotated[int, typer.Option(help="Mixed with the candidate's text into the seed of weights and inputs.")] = 0,
+    checks: Annotated[str, typer.Option(help="Ids of static and dynamic checks, by commas; else all.", **Judging)] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.", **Output)] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", **Output)] = False,
+) -> None:
+    """Judge one candidate against a reference: is it honest, is it right, how fast is it."""
+    from mtmc import verification
+
+    names = tuple(name.strip() for name in checks.split(",") if name.strip())
+    options = verification.Options(gpu, measure, precision, seed, function, names)
+    with nullcontext(lambda _: None) if quiet else _telling() as doing:
+        found = verification.verify(_problem(reference, entry, inputs, init), _text(candidate), options, doing=doing)
+    if as_json:
+        print(json.dumps(found.to_json()))
+    else:
+        from mtmc import terminal
+
+        for part in terminal.verification(found):
+            Console().print(part, highlight=False, soft_wrap=isinstance(part, str))
+    if not found.verdict.correct:
+        raise typer.Exit(UNVERIFIED if found.verdict.status == "infra" else FAILED)
 
 
 @gpus.callback()
@@ -160,6 +200,20 @@ def _problem(file: str | None, entry: str | None, inputs: list[str], init: str) 
     if not place:
         raise BadInput("Give a model file, or --entry file.py:CLASS.")
     return load(place, entry, inputs, init)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{file} cannot be read as UTF-8 text: {error}.") from error
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[str], None]]:
+    """What is being done, in one living line on stderr."""
+    with Console(stderr=True).status("reading the files") as status:
+        yield status.update
 
 
 def _run(problem: Problem, options: Options, run: Path | None, resume: bool, quiet: bool) -> Result:

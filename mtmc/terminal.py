@@ -1,4 +1,4 @@
-"""What `mtmc optimize` shows while it runs (on stderr) and at the end."""
+"""What `mtmc optimize` shows while it runs (on stderr) and at the end, and what `mtmc verify` found."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from mtmc.report import headline
 from mtmc.step import Step
 from mtmc.trajectories.store import Run, RunInfo
 from mtmc.tree import Tree
-from mtmc.verdict import Verdict, Verified
-from mtmc.wording import gain, outcome, result, speedup, tally
+from mtmc.verdict import Accuracy, Finding, Timing, Verdict, Verified
+from mtmc.verification import Verification
+from mtmc.wording import details, gain, outcome, result, speedup, tally
 
 
 class Progress(Listener):
@@ -144,6 +145,42 @@ def conclusion(run: Run) -> Iterator[str]:
     yield from (escape(sentence) for sentence in (ending.reason, *ending.discarded))
     wanted = ("optimized.py", "report.md") if ending.best else ("report.md",)
     yield " ".join(str(run.folder / name) for name in wanted)
+
+
+def verification(found: Verification) -> Iterator[Table | str]:
+    """The verdict in a sentence, findings, figures, and what could not be checked."""
+    verdict = found.verdict
+    colour = "green" if verdict.correct else "yellow" if verdict.status == "infra" else "red"
+    said = details(verdict) or ""
+    yield f"[bold {colour}]{escape(outcome(verdict))}[/] {escape(said)}".rstrip()
+    if found.findings:
+        yield _findings(found.findings)
+    if isinstance(verdict, Verified):
+        yield _measures(verdict.accuracy, verdict.timing)
+        yield f"checked: {escape(', '.join(verdict.accuracy.checked))}"
+        yield from (f"[yellow]not checked[/] {escape(text)}" for text in verdict.accuracy.skipped)
+    yield from (f"[yellow]note[/] {escape(note)}" for note in found.notes)
+
+
+def _findings(found: tuple[Finding, ...]) -> Table:
+    table = Table("level", "check", "line", "how sure", "why")
+    for finding in found:
+        line = str(finding.line) if finding.line else ""
+        table.add_row(finding.level, finding.rule, line, finding.certainty, escape(finding.why))
+    return table
+
+
+def _measures(accuracy: Accuracy, timing: Timing) -> Table:
+    """Errors and times of both sides, beside one another."""
+    table = Table("", "reference", "candidate")
+    table.add_row("relative error", f"{accuracy.reference_error:.2e}", f"{accuracy.candidate_error:.2e}")
+    if accuracy.candidate_ulp and accuracy.reference_ulp:
+        for place, name in enumerate(("largest error, ULP", "median error, ULP")):
+            table.add_row(name, f"{accuracy.reference_ulp[place]:.3g}", f"{accuracy.candidate_ulp[place]:.3g}")
+    if timing.kind != "unknown":
+        table.add_row(f"time, {timing.kind}", f"{timing.reference_ms:.4g} ms", f"{timing.candidate_ms:.4g} ms")
+        table.add_row("speed-up", "", escape(speedup(timing)))
+    return table
 
 
 def _figure(value: object) -> str:

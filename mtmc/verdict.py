@@ -97,12 +97,16 @@ class Accuracy:
     """Relative norm errors against the fp64 oracle, the largest over the checked inputs.
 
     `checked` names what was run (`uniform full size`, `odd sizes 3x65`, …); `skipped` says what could not be checked.
+    `candidate_ulp` and `reference_ulp` are the largest and the median error in units in the last place of the output's
+    dtype, None in runs older than they are.
     """
 
     candidate_error: float
     reference_error: float
     checked: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    candidate_ulp: tuple[float, float] | None = None
+    reference_ulp: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -232,9 +236,8 @@ def from_json(data: dict[str, Any]) -> Verdict:
     """Inverse of `to_json`. Raises KeyError for an unknown status."""
     fields = {k: v for k, v in data.items() if k != "status"}
     if data["status"] == Verified.status:
-        accuracy = fields["accuracy"]
-        for name in ("checked", "skipped"):
-            accuracy = {**accuracy, name: tuple(accuracy[name])}
+        lists = {name: tuple(value) for name, value in fields["accuracy"].items() if isinstance(value, list)}
+        accuracy = {**fields["accuracy"], **lists}
         launches = tuple(Launch(**{**launch, "grid": tuple(launch["grid"])}) for launch in fields["launches"])
         timing = {**fields["timing"], "notes": tuple(fields["timing"].get("notes", ()))}
         return Verified(Timing(**timing), Accuracy(**accuracy), launches)

@@ -72,7 +72,8 @@ class Judge:
     every usable input distribution, the others with the file's own; `aligned` is one more, of multiples of 16. `measure`:
     the local GPU verifies and times, the search at full size, the last judgement at all sizes.
     `floor_ms` is what no program can beat; `baselines` are what the last judgement compares with beside eager (see the
-    module). `door` says what the candidates are; `small` that the interpreter can run the problem's own sizes.
+    module). `door` says what the candidates are; `small` that the interpreter can run the problem's own sizes; `fresh` that
+    the last judgement starts new processes.
     """
 
     executor: Executor
@@ -89,6 +90,7 @@ class Judge:
     deadlines: Deadlines = field(default_factory=Deadlines)
     door: Door = Door()
     small: bool = False
+    fresh: bool = True
 
     @cached_property
     def reference(self) -> ReferenceTimes:
@@ -244,7 +246,7 @@ class Judge:
                 seed=seed,
                 repeat=self.measure or number == 0,  # the interpreter has no races of its own: once is enough
                 seconds=self.deadlines.verify,
-                fresh=final and number == 0,
+                fresh=final and self.fresh and number == 0,
                 **options,
             )
             for number, (problem, sizes) in enumerate(targets)

@@ -1,0 +1,207 @@
+"""Verification: one reference, one candidate, every check there is. What `mtmc verify` runs; the corpus of cheats too.
+
+    read the text (static checks) → compile → compare with the reference → watch it being called → time it
+
+Nothing of the search is needed: the candidate may be any file (see `judge.door`). Without a GPU the candidate runs in the
+repaired interpreter, at sizes that it can bear, and the notes say what that leaves open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from mtmc.assembly import FALLBACK_GPU, aligned_with_sizes, cache_folder, limits, variants_with_sizes
+from mtmc.capture import capture
+from mtmc.errors import BadInput, InfraError
+from mtmc.floor import floor
+from mtmc.hardware_profiles import Profile, detect, load
+from mtmc.judge import accuracy, door
+from mtmc.judge.executor import Executor, LocalProcesses
+from mtmc.judge.judge import Judge, Variant
+from mtmc.lower import lower
+from mtmc.problem import Problem, instantiate
+from mtmc.program import Program
+from mtmc.shrink import ShrinkResult, find, sizes_of
+from mtmc.verdict import Finding, Infra, Verdict, rejection
+
+NO_GPU = (
+    "No GPU here: kernels ran in the interpreter. Not checked: the compiled code's own arithmetic, races inside one "
+    "program, shared memory, streams, and the time."
+)
+NOT_OWN_SIZE = "The problem's own sizes are beyond the interpreter: values were checked at smaller ones only."
+NOT_TIMED = "No time could be predicted: the candidate does not run on meta tensors."
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to verify. `gpu`, `measure`, `precision` and `seed` as in `mtmc optimize`.
+
+    `function` is the candidate's entry where it is not ModelNew; `checks` are ids of static and dynamic checks (empty: all);
+    `fresh` gives the candidate a worker process that nothing has used before; `baselines` are timed beside eager.
+    """
+
+    gpu: str = ""
+    measure: bool | None = None
+    precision: str = "strict"
+    seed: int = 0
+    function: str = ""
+    checks: tuple[str, ...] = ()
+    fresh: bool = True
+    baselines: tuple[str, ...] = ("compile-default",)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was found. `findings` hold warnings beside what rejected; `notes` say what could not be checked, and why."""
+
+    problem: str
+    kind: str
+    gpu: str
+    measured: bool
+    verdict: Verdict
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; the verdict as in `steps.jsonl`."""
+        return {
+            "problem": self.problem,
+            "candidate": self.kind,
+            "gpu": self.gpu,
+            "measured": self.measured,
+            "verified": self.verdict.correct,
+            "verdict": self.verdict.to_json(),
+            "findings": [asdict(finding) for finding in self.findings],
+            "notes": list(self.notes),
+            "seconds": round(self.seconds, 2),
+        }
+
+
+def verify(
+    problem: Problem, source: str, options: Options | None = None, doing: Callable[[str], None] = lambda _: None
+) -> Verification:
+    """Every check on one candidate's text. Raises BadInput for a reference, a candidate or an option of no use.
+
+    `doing` is told what takes time.
+    """
+    with LocalProcesses(cache_folder() / "compiled", limits()) as executor:
+        doing("looking for sizes to verify at")
+        finish = begin(problem, source, options or Options(), executor)
+        doing("judging")
+        return finish()
+
+
+def begin(problem: Problem, source: str, options: Options, executor: Executor) -> Callable[[], Verification]:
+    """What this process has to do for a verification; calling the result waits for the workers, in any thread."""
+    began = time.monotonic()
+    pair = _pair(problem, source, options)
+    found = replace(pair.start, findings=_static(pair))
+    if rejected := rejection(found.findings):
+        found = replace(found, verdict=rejected)
+    elif not pair.local and (why := door.needs_gpu(source)):
+        found = replace(found, verdict=Infra(f"needs a GPU: {why}"))
+    else:
+        judge = _judge(pair, executor)
+        return lambda: replace(_judged(found, pair, judge), seconds=time.monotonic() - began)
+    done = replace(found, seconds=time.monotonic() - began)
+    return lambda: done
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Reference and candidate, and where they are judged. `local` says that there is a GPU to measure on."""
+
+    problem: Problem
+    source: str
+    options: Options
+    door: door.Door
+    profile: Profile
+    local: bool
+    checks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def start(self) -> Verification:
+        notes = () if self.local else (NO_GPU,)
+        verdict = Infra("nothing was judged")
+        return Verification(self.problem.name, self.door.kind, self.profile.name, self.local, verdict, notes=notes)
+
+    @property
+    def seed(self) -> int:
+        """Of weights and inputs: fixed for a candidate, but not to be known while it is written."""
+        digest = hashlib.sha256(f"{self.options.seed} {self.source}".encode()).digest()
+        return int.from_bytes(digest[:4], "big") % 1_000_000
+
+
+def _pair(problem: Problem, source: str, options: Options) -> _Pair:
+    accuracy.rule(options.precision)
+    local = None if options.measure is False else detect()
+    if options.measure and local is None:
+        raise BadInput("--measure needs a GPU and there is none here.")
+    profile = load(options.gpu) if options.gpu else local or load(FALLBACK_GPU)
+    inputs = len(instantiate(problem, "meta").inputs)
+    entry = door.find(source, inputs, options.function)
+    return _Pair(problem, source, options, entry, profile, local is not None, _selected(options.checks))
+
+
+def _selected(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return {}
+
+
+def _static(pair: _Pair) -> tuple[Finding, ...]:
+    return ()
+
+
+def _judged(found: Verification, pair: _Pair, judge: Judge) -> Verification:
+    """Compiled, compared, watched and timed."""
+    try:
+        verdict = judge.final(Program(pair.source))
+    except InfraError as error:
+        verdict = Infra(str(error))
+    notes = list(found.notes)
+    if not pair.local and not judge.small:
+        notes.append(NOT_OWN_SIZE)
+    if verdict.correct and getattr(verdict, "timing", None) and verdict.timing.kind == "unknown":  # type: ignore[attr-defined]
+        notes.append(NOT_TIMED)
+    return replace(found, verdict=verdict, notes=tuple(notes))
+
+
+_captured = lru_cache(maxsize=8)(capture)  # a problem often has many candidates
+_sizes = lru_cache(maxsize=64)(sizes_of)
+
+
+def _judge(pair: _Pair, executor: Executor) -> Judge:
+    """The judge for this pair. Our own programs need a graph for their sizes at other variants; others only sizes."""
+    captured = _captured(pair.problem) if pair.local or not pair.door.foreign else None
+    graph = captured.graph if captured else None
+    least = floor(pair.problem, graph, pair.profile, pair.options.precision).hard_ms if graph else 0.0
+    variants: tuple[Variant, ...]
+    aligned: Variant | None
+    sizes = _sizes(pair.problem)
+    if pair.door.foreign or captured is None:
+        variants = tuple((variant, None) for variant in sizes.variants)
+        aligned = (sizes.aligned, None) if sizes.aligned else None
+    else:
+        small = find(pair.problem, graph=graph) if graph else ShrinkResult(())
+        lowering = lower(pair.problem, captured, (*small.graphs, *((small.aligned[1],) if small.aligned else ())))
+        variants, aligned = variants_with_sizes(small.variants, lowering), aligned_with_sizes(small, lowering)
+    return Judge(
+        executor=executor,
+        problem=pair.problem,
+        profile=pair.profile,
+        variants=variants,
+        aligned=aligned,
+        measure=pair.local,
+        precision=pair.options.precision,
+        floor_ms=least,
+        seed=pair.seed,
+        door=pair.door,
+        small=sizes.small,
+        fresh=pair.options.fresh,
+        baselines=pair.options.baselines,
+    )

@@ -1,0 +1,50 @@
+"""Cheats are rejected for the right reason, honest candidates pass. All of them with `-m slow`; on a GPU also `-m gpu`."""
+
+from __future__ import annotations
+
+import corpus
+import pytest
+
+from mtmc.assembly import limits
+from mtmc.judge.executor import LocalProcesses
+
+CASES = corpus.cases()
+FAST = ("off_by_one_tail", "edge_mask", "static_batch")  # a taste of the corpus in every run of the fast tests
+
+
+def _param(case: corpus.Case) -> object:
+    marks = [pytest.mark.gpu] if case.needs == "gpu" else [] if case.name in FAST else [pytest.mark.slow]
+    return pytest.param(case, id=f"{case.kind}-{case.name}", marks=marks)
+
+
+@pytest.fixture(scope="module")
+def results(request, tmp_path_factory):
+    """Results of the selected cases by name, judged side by side; the matrix goes to the terminal."""
+    chosen = [item.callspec.params["case"] for item in request.session.items if "case" in getattr(item, "fixturenames", ())]
+    with LocalProcesses(tmp_path_factory.mktemp("cache"), limits()) as executor:
+        found = {result.case.name: result for result in corpus.judged(corpus.runnable(chosen), executor)}
+    request.config.get_terminal_writer().write("\n" + corpus.matrix(found.values()) + "\n")
+    return found
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("case", [_param(case) for case in CASES])
+def test_case(case, results):
+    if case.name not in results:
+        pytest.skip("needs a GPU")
+    result = results[case.name]
+    assert result.right, f"{result.outcome} instead of {' | '.join(case.expect)}: {result.message}"
+
+
+def test_names_are_unique_and_twins_are_there():
+    names = [case.name for case in CASES]
+    assert len(set(names)) == len(names)
+    assert {case.twin for case in CASES if case.twin} <= set(names)
+
+
+def test_every_cheat_names_a_reason_and_resembles_an_honest_candidate():
+    by_name = {case.name: case for case in CASES}
+    for case in CASES:
+        if not case.honest:
+            assert case.expect and all(part.split()[0] in corpus.STATUSES for part in case.expect), case.name
+            assert case.twin and by_name[case.twin].honest, case.name
