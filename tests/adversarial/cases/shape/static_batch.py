@@ -1,5 +1,5 @@
 # reference: softmax_rows
-# expect: wrong shape
+# expect: wrong shape | runtime_fault out_of_bounds
 # twin: any_batch
 import torch
 import torch.nn as nn
