@@ -14,19 +14,21 @@ oracle is no better than the reference, so a fixed 1e-12 takes the place of 4·e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import BadInput
-from mtmc.verdict import Wrong
+from mtmc.verdict import Accuracy, Wrong
 
 if TYPE_CHECKING:
     import torch
 
-CHUNK = 1 << 24  # elements compared at a time: about 1 GiB of fp64 temporaries
+CHUNK = 1 << 22  # elements compared at a time: some 400 MiB of fp64 temporaries
+SAMPLE = 1 << 12  # of them, evenly spaced, from which the median error in ULP is taken
 UNITS = {"float64": 2.5e-13, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}  # eps(dtype)
+NO_FIT = "no room for an fp64 oracle at full size: compared there with the reference itself"
 FLOORS = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-2}  # smallest t
 
 
@@ -62,6 +64,38 @@ def rule(precision: str) -> Rule:
 
 
 @dataclass
+class Ulps:
+    """Errors in units in the last place of the output's dtype at the exact value: the largest, and some for the median."""
+
+    largest: float = 0.0
+    samples: list[torch.Tensor] = field(default_factory=list)
+
+    def add(self, off: torch.Tensor, unit: torch.Tensor, finite: torch.Tensor) -> None:
+        """Absolute errors and the unit for each; only finite elements count."""
+        ulps = off / unit
+        self.largest = max(self.largest, float(ulps.max()))
+        step = max(1, ulps.numel() // SAMPLE)
+        self.samples.append(ulps[::step][finite[::step]])
+
+    @property
+    def pair(self) -> tuple[float, float]:
+        """Largest and median."""
+        import torch
+
+        every = torch.cat(self.samples) if self.samples else torch.zeros(0)
+        return self.largest, float(every.median()) if every.numel() else 0.0
+
+
+def _unit(exact: torch.Tensor, dtype: str) -> torch.Tensor:
+    """The spacing of `dtype` at exact values: eps·2^⌊log₂|o|⌋, and no less than at the smallest normal number."""
+    import torch
+
+    info = torch.finfo(getattr(torch, dtype))
+    exponent = torch.frexp(exact.abs().clamp(min=info.tiny)).exponent
+    return torch.ldexp(torch.full((), info.eps, dtype=torch.float64, device=exact.device), exponent - 1)
+
+
+@dataclass
 class Errors:
     """Running error sums of one output over its chunks; `add` every chunk, then ask `failure`."""
 
@@ -75,6 +109,8 @@ class Errors:
     reference_scaled: float = 0.0
     worst: str = ""
     strange: str = ""
+    candidate_ulps: Ulps = field(default_factory=Ulps)
+    reference_ulps: Ulps = field(default_factory=Ulps)
 
     def add(self, y: torch.Tensor, r: torch.Tensor, o: torch.Tensor) -> None:
         """Take in one chunk of candidate, reference and oracle, all of one shape, real or complex."""
@@ -92,15 +128,18 @@ class Errors:
             self.strange = f"element {start + where} is {float(y[where]):g}, the reference has {float(r[where]):g}"
         zero = torch.zeros((), dtype=torch.float64, device=o.device)
         off_y, off_r, o = (torch.where(finite, value, zero) for value in (y - o, r - o, o))
-        scale = 1 + o.abs()
-        scaled = torch.where(y.isfinite(), off_y.abs() / scale, zero)
+        scale, unit = 1 + o.abs(), _unit(o, self.dtype)
+        off_y = torch.where(y.isfinite(), off_y, zero)
+        self.candidate_ulps.add(off_y.abs(), unit, finite)
+        self.reference_ulps.add(off_r.abs(), unit, finite)
+        scaled = off_y.abs() / scale
         peak = float(scaled.max())
         if peak > self.candidate_scaled:
             where = int(scaled.argmax())
             self.worst = f"element {start + where} is {float(y[where]):.9g}, exact is {float(o[where]):.9g}"
         self.candidate_scaled = max(self.candidate_scaled, peak)
         self.reference_scaled = max(self.reference_scaled, float((off_r.abs() / scale).max()))
-        self.candidate_sq += float(torch.where(y.isfinite(), off_y, zero).square().sum())
+        self.candidate_sq += float(off_y.square().sum())
         self.reference_sq += float(off_r.square().sum())
         self.oracle_sq += float(o.square().sum())
 
@@ -140,12 +179,48 @@ class Errors:
 
 
 def _flat_chunks(*tensors: torch.Tensor) -> Iterator[tuple[int, list[torch.Tensor]]]:
-    """Equal pieces of the flattened tensors as fp64, with the index of their first element."""
+    """Equal pieces of the flattened tensors as fp64, with the index of their first element.
+
+    Elements come in the order of the first tensor's memory, so that a transposed one is not copied.
+    """
     import torch
 
-    flat = [(torch.view_as_real(t) if t.is_complex() else t).reshape(-1) for t in tensors]
+    real = [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
+    order = sorted(range(real[0].ndim), key=lambda d: -real[0].stride()[d])
+    flat = [t.permute(order).reshape(-1) for t in real]
     for start in range(0, flat[0].numel(), CHUNK):
         yield start, [t[start : start + CHUNK].double() for t in flat]
+
+
+def combined(found: Iterable[Accuracy]) -> Accuracy:
+    """One Accuracy for several: the largest errors, everything checked and skipped."""
+    found = list(found)
+    return Accuracy(
+        max((a.candidate_error for a in found), default=0.0),
+        max((a.reference_error for a in found), default=0.0),
+        tuple(text for a in found for text in a.checked),
+        tuple(dict.fromkeys(text for a in found for text in a.skipped)),
+        _largest(a.candidate_ulp for a in found),
+        _largest(a.reference_ulp for a in found),
+    )
+
+
+def _largest(pairs: Iterable[tuple[float, float] | None]) -> tuple[float, float] | None:
+    known = [pair for pair in pairs if pair]
+    return (max(pair[0] for pair in known), max(pair[1] for pair in known)) if known else None
+
+
+def measured(found: Iterable[Errors]) -> Accuracy:
+    """The errors of both sides as they are reported: the largest over the outputs."""
+    return combined(
+        Accuracy(
+            e.candidate_error,
+            e.reference_error,
+            candidate_ulp=e.candidate_ulps.pair,
+            reference_ulp=e.reference_ulps.pair,
+        )
+        for e in found
+    )
 
 
 def exact(name: str, y: torch.Tensor, r: torch.Tensor) -> Wrong | None:

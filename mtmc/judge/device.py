@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from mtmc.judge import forms
+
 if TYPE_CHECKING:
     import torch
 
@@ -13,11 +15,10 @@ CHUNK = 1 << 24  # elements hashed at a time
 
 
 def tensors(tree: Any) -> list[torch.Tensor]:
-    """Tensor leaves of nested tuples, lists and dicts, in order."""
+    """Tensor leaves of nested tuples, lists, dicts and dataclasses, in order."""
     import torch
-    from torch.utils._pytree import tree_leaves
 
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in forms.leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def synchronize() -> None:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import torch
 
 OWN = "own"
+AGAIN = "own again"  # the file's own inputs from another seed
+WEIGHTS = "other weights"  # normal inputs, and parameters moved away from where they start (ones, zeros)
+SPREAD = 0.2  # of the parameters' size by which they are moved
 
 
 def _normal(x: torch.Tensor, generator: torch.Generator) -> None:
@@ -51,14 +54,15 @@ DRAWS: dict[str, Callable[[torch.Tensor, torch.Generator], None]] = {
     "shifted": _shifted,
     "large": _large,
     "structured": _structured,
+    WEIGHTS: _normal,
 }
 
 
 def redraw(inputs: tuple[Any, ...], draw: str, seed: int) -> None:
-    """Overwrite every floating-point tensor among the inputs; `own` leaves them alone."""
+    """Overwrite every floating-point tensor among the inputs; `own` and `own again` leave them alone."""
     import torch
 
-    if draw == OWN:
+    if draw in (OWN, AGAIN):
         return
     for number, x in enumerate(tensors(inputs)):
         if not x.is_floating_point() or x.numel() == 0 or 0 in x.stride():
@@ -70,9 +74,22 @@ def redraw(inputs: tuple[Any, ...], draw: str, seed: int) -> None:
             x.copy_(target.reshape(x.shape))
 
 
+def move(model: torch.nn.Module, seed: int) -> None:
+    """Add noise to every floating-point parameter: a fifth of its root mean square, or of 1 where it is zero."""
+    import torch
+
+    with torch.no_grad():
+        for number, p in enumerate(model.parameters()):
+            if p.is_floating_point() and p.numel() and 0 not in p.stride():
+                generator = torch.Generator(p.device).manual_seed(seed + number)
+                noise = torch.randn(p.shape, generator=generator, device=p.device)
+                rms = float(p.double().square().mean().sqrt())
+                p.add_((noise * SPREAD * (rms or 1.0)).to(p.dtype))
+
+
 def usable(problem: Problem, seed: int = 0) -> tuple[str, ...]:
-    """The draws for which the reference, run on the CPU, gives finite numbers. `own` is always among them."""
-    return (OWN, *(draw for draw in DRAWS if _finite(problem, draw, seed)))
+    """The draws for which the reference, run on the CPU, gives finite numbers. The file's own are always among them."""
+    return (OWN, AGAIN, *(draw for draw in DRAWS if _finite(problem, draw, seed)))
 
 
 def _finite(problem: Problem, draw: str, seed: int) -> bool:
@@ -80,6 +97,10 @@ def _finite(problem: Problem, draw: str, seed: int) -> bool:
 
     instance = instantiate(problem, "cpu", seed)
     redraw(instance.inputs, draw, seed)
+    if draw == WEIGHTS:
+        if not any(p.is_floating_point() for p in instance.model.parameters()):
+            return False
+        move(instance.model, seed)
     try:
         with torch.no_grad():
             outputs = tensors(instance.model(*instance.inputs))

@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 
 from mtmc.errors import InfraError
 from mtmc.hardware_profiles import Profile
+from mtmc.judge.accuracy import NO_FIT, combined
 from mtmc.judge.cache import Cache, Key, versions
 from mtmc.judge.door import Door
+from mtmc.judge.draws import AGAIN
 from mtmc.judge.executor import Executor
 from mtmc.judge.faults import by_compiler
 from mtmc.judge.jobs import (
@@ -38,6 +40,7 @@ from mtmc.judge.measure import GpuTimeJob, ReferenceJob
 from mtmc.judge.trivial import GpuTrivialJob, Trivial, TrivialJob, merged
 from mtmc.problem import Problem
 from mtmc.program import Program
+from mtmc.shrink import largest
 from mtmc.verdict import Accuracy, CompileError, Rejected, RuntimeFault, Timing, Verdict, Verified, Wrong, rejection
 
 T = TypeVar("T")
@@ -48,6 +51,7 @@ Check = Callable[[Problem, Program], Rejected | None]
 CHECKS: tuple[Check, ...] = ()
 
 SEARCH_SECONDS, FINAL_SECONDS = 0.25, 2.0  # of interleaved timing
+ORACLE_ELEMENTS = 2e9  # computed by a variant whose fp64 oracle surely fits
 LARGE = 2 << 30  # bytes that the reference allocates, from which on verifying costs seconds
 FINAL_SEED = 1_000  # the last judgement draws weights and inputs that no earlier one has seen
 UNTIMED = Timing("unknown", 0.0, 0.0, 1.0, 1.0, 1.0)  # nothing was measured and nothing could be predicted
@@ -130,10 +134,10 @@ class Judge:
 
         Of large problems the search takes the file's own alone, and the last judgement two.
         """
-        own, *others = self.draws
+        own, *others = self.draws if final else [draw for draw in self.draws if draw != AGAIN]
         large = self.measure and self.reference.peak_bytes is not None and self.reference.peak_bytes > LARGE
         if not self.measure or not others or (final and not large):
-            return self.draws
+            return (own, *others)
         other = others[sum(map(ord, program.key)) % len(others)]
         return (own,) if large and not final else (own, other)
 
@@ -141,7 +145,7 @@ class Judge:
         """The full size gets `_draws`, the first small one all, the others the file's own."""
         if problem is self.problem:
             return self._draws(program, final)
-        return self.draws if number == 0 else ("own",)
+        return tuple(draw for draw in self.draws if final or draw != AGAIN) if number == 0 else ("own",)
 
     def judge(self, program: Program) -> Verdict:
         """Compile, verify, and time or predict; from the cache where it was judged before."""
@@ -227,8 +231,10 @@ class Judge:
         if failures:
             return _only_at_its_sizes(own, failures) or _verdict(failures[0])
         notes = tuple(dict.fromkeys(f"other sizes: refused by the program itself ({r.message})" for r in refusals))
-        merged = _merged(outcomes)
-        return replace(merged, skipped=(*merged.skipped, *notes))
+        if any(NO_FIT in o.skipped for o in outcomes):
+            outcomes += self._verified_where_it_fits(program, seed)
+        total = combined(outcomes)
+        return replace(total, skipped=(*total.skipped, *notes))
 
     def _verified(self, program: Program, targets: Sequence[Variant], seed: int, final: bool) -> list[Any]:
         """Outcome of each target; the first small one and the full size get every usable distribution."""
@@ -277,6 +283,12 @@ class Judge:
             full_size=problem is self.problem,
             seconds=self.deadlines.verify,
         )
+
+    def _verified_where_it_fits(self, program: Program, seed: int) -> list[Accuracy]:
+        """Accuracy at the largest sizes that leave room for an fp64 oracle; nothing where SIZES would be needed."""
+        variant = largest(self.problem, ORACLE_ELEMENTS) if self.door.foreign or "SIZES = {}" in program.source else None
+        outcomes = self._verified(program, [(variant, None)], seed, True) if variant else []
+        return [_need(outcome, Accuracy) for outcome in outcomes]
 
     def _time(self, program: Program, compiled: Compiled | None, seed: int, final: bool) -> Timing | Verdict:
         """Measured time; on quiet cores when the launch cost decides, found out beforehand or afterwards."""
@@ -330,16 +342,6 @@ def _only_at_its_sizes(own: Any, failures: Sequence[Any]) -> Wrong | None:
             message = f"right at the file's own sizes but not at others, which the reference takes: {found.message}"
             return Wrong(message, "shape")
     return None
-
-
-def _merged(found: Sequence[Accuracy]) -> Accuracy:
-    """One Accuracy for several variants: the largest errors, everything checked and skipped."""
-    return Accuracy(
-        max(a.candidate_error for a in found),
-        max(a.reference_error for a in found),
-        tuple(text for a in found for text in a.checked),
-        tuple(dict.fromkeys(text for a in found for text in a.skipped)),
-    )
 
 
 def _verdict(outcome: Any) -> Verdict:

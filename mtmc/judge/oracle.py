@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 RANDOM = ("native_dropout", "bernoulli", "bernoulli_", "rand_like", "randn_like", "uniform_", "normal_", "rand", "randn")
+SMALL = 1 << 30  # bytes of fp64 work that never matter
 NEED = 4  # bytes of fp64 work per byte the reference allocates: twice the width, and as much again for temporaries
 
 
@@ -113,18 +114,36 @@ def whole(model: torch.nn.Module, inputs: tuple[Any, ...], seed: int) -> Part:
 
 def fits(inputs: tuple[Any, ...], reference_bytes: int, device: torch.device) -> bool:
     """Whether a whole fp64 call fits beside what is there, by what the reference needed (bytes above its inputs)."""
-    inputs_bytes = sum(x.numel() * x.element_size() for x in tensors(inputs))
-    return NEED * (inputs_bytes // 2 + reference_bytes) < free_bytes(device)
+    return need(inputs, reference_bytes) < free_bytes(device)
+
+
+def need(inputs: tuple[Any, ...], reference_bytes: int) -> int:
+    """Bytes that a whole fp64 call takes, by what the reference allocated."""
+    return NEED * (size(inputs) // 2 + reference_bytes)
+
+
+def size(tree: Any) -> int:
+    """Bytes of the tensors in a tree."""
+    return sum(x.numel() * x.element_size() for x in tensors(tree))
+
+
+def modest(inputs: tuple[Any, ...], result: Any, reference_bytes: int) -> bool:
+    """Whether a whole fp64 call takes no more memory than inputs and outputs do, or little."""
+    return need(inputs, reference_bytes) <= max(SMALL, size(inputs) + size(result))
 
 
 def sliced(model: torch.nn.Module, inputs: tuple[Any, ...], result: Any, reference_bytes: int) -> Iterator[Part]:
-    """fp64 calls on slices of the batch that each fit. Yields nothing where dimension 0 is not separable."""
+    """fp64 calls on slices of the batch, each no larger than inputs and outputs are and than what is free.
+
+    Yields nothing where dimension 0 is not separable.
+    """
     outputs = tensors(result)
     batch = outputs[0].shape[0] if outputs and outputs[0].ndim else 0
     axes = next((axes for axes in _batched(inputs, batch) if _separable(model, inputs, result, axes)), None)
     if batch < 2 or axes is None or any(o.ndim == 0 or o.shape[0] != batch for o in outputs):
         return
-    count = ceil(NEED * 2 * max(reference_bytes, 1) / max(free_bytes(outputs[0].device), 1)) + 1
+    room = min(free_bytes(outputs[0].device), max(SMALL, size(inputs) + size(result)))
+    count = ceil(NEED * max(reference_bytes, size(inputs) // 2, 1) / max(room // 2, 1)) + 1
     rows = max(1, batch // count)
     for start in range(0, batch, rows):
         stop = min(start + rows, batch)

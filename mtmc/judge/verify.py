@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mtmc.judge import candidate, draws, oracle
-from mtmc.judge.accuracy import UNITS, Errors, Rule, dtype_name, exact, form
+from mtmc.judge import candidate, draws, forms, oracle
+from mtmc.judge.accuracy import NO_FIT, UNITS, Errors, Rule, combined, dtype_name, exact, form, measured
 from mtmc.judge.device import fingerprint, peak_above, synchronize, tensors
 from mtmc.judge.door import Door
 from mtmc.judge.pretence import pretended
@@ -65,9 +65,7 @@ class Observed:
 
     def leaves(self) -> Iterator[tuple[str, Any]]:
         """Everything that is compared by value, with the name it has in messages."""
-        from torch.utils._pytree import tree_leaves
-
-        found = tree_leaves(self.result)
+        found = list(forms.leaves(self.result))
         yield from ((f"output {i}" if len(found) > 1 else "output", leaf) for i, leaf in enumerate(found))
         yield from ((f"buffer {name}", buffer) for name, buffer in self.buffers.items())
 
@@ -111,9 +109,7 @@ def differs_in_form(y: Observed, r: Observed) -> Wrong | None:
 
     A candidate may copy where the reference returns a view of its input, but not the other way round.
     """
-    from torch.utils._pytree import tree_structure
-
-    wanted, found = tree_structure(r.result), tree_structure(y.result)
+    wanted, found = forms.skeleton(r.result), forms.skeleton(y.result)
     if found != wanted:
         return Wrong(f"output is {found}, not {wanted}", "type")
     theirs = dict(r.leaves())
@@ -132,8 +128,8 @@ def differs_in_form(y: Observed, r: Observed) -> Wrong | None:
     return None
 
 
-def differs_in_values(y: Observed, r: Observed, parts: Iterable[oracle.Part], rule: Rule) -> Wrong | tuple[float, float]:
-    """The rule over every leaf, or the largest relative errors of candidate and reference."""
+def differs_in_values(y: Observed, r: Observed, parts: Iterable[oracle.Part], rule: Rule) -> Wrong | Accuracy:
+    """The rule over every leaf, or the largest errors of candidate and reference."""
     theirs = dict(r.leaves())
     errors: dict[str, Errors] = {}
     for part in parts:
@@ -152,8 +148,7 @@ def differs_in_values(y: Observed, r: Observed, parts: Iterable[oracle.Part], ru
     for number, mine in y.written.items():
         if wrong := _without_oracle(f"input {number} after the call", mine, r.written[number]):
             return wrong
-    found = list(errors.values())
-    return max((e.candidate_error for e in found), default=0.0), max((e.reference_error for e in found), default=0.0)
+    return measured(errors.values())
 
 
 def _inexact(leaf: Any) -> bool:
@@ -181,8 +176,8 @@ class Verifier:
 
         self.problem, self.rule, self.seed, self.door = problem, rule, seed, door
         self.device = torch.device(device)
-        self.instance = instantiate(problem, device, seed)
-        self.inputs = self.instance.inputs
+        made = instantiate(problem, device, seed)
+        self.reference, self.inputs = made.model, made.inputs
         self.skipped: list[str] = []
 
     def verify(
@@ -190,21 +185,34 @@ class Verifier:
     ) -> Accuracy | Wrong:
         """Check every draw, `own` first, and that one twice if `repeat`. Raises what the candidate raises."""
         shape = "x".join(str(n) for n in next((x.shape for x in tensors(self.inputs)), ()))
-        checked, worst = [], (0.0, 0.0)
+        checked: list[str] = []
+        errors: list[Accuracy] = []
         with candidate.imported(source, sizes, self._pretence()) as module:
             built = self._built(module)
             for number, draw in enumerate(names):
+                if draw == draws.WEIGHTS and not self._moved(built):
+                    continue
                 found, note = self._one(built, draw, self.seed + 100 * number, twice=repeat and number == 0)
                 if isinstance(found, Wrong):
                     notes = "".join(f"; {note}" for note in built.notes)
                     return replace(found, message=f"{found.message} ({draw} inputs, {shape}{notes})")
                 checked.append(f"{draw} {shape}{note}")
-                worst = (max(worst[0], found[0]), max(worst[1], found[1]))
-        return Accuracy(*worst, tuple(checked), tuple(dict.fromkeys((*built.notes, *self.skipped))))
+                errors.append(found)
+        return replace(combined(errors), checked=tuple(checked), skipped=tuple(dict.fromkeys((*built.notes, *self.skipped))))
 
     def _built(self, module: ModuleType) -> candidate.Built:
         with self._pretence():
-            return candidate.prepare(module, self.door, self.problem, self.instance.model, self.device, self.seed)
+            return candidate.prepare(module, self.door, self.problem, self.reference, self.device, self.seed)
+
+    def _moved(self, built: candidate.Built) -> bool:
+        """Other weights for both sides; not where the candidate has not taken the reference's by name."""
+        if built.notes:
+            self.skipped.append("other weights: ModelNew does not name them as the reference does")
+            return False
+        draws.move(self.reference, self.seed)
+        if self.door.kind == "class":
+            candidate.adopt(built.model, self.reference)
+        return True
 
     def _pretence(self) -> AbstractContextManager[None]:
         """Foreign code is often written for CUDA tensors alone; in the interpreter it is given what it takes for such."""
@@ -214,9 +222,9 @@ class Verifier:
         with self._pretence():
             return candidate.run(built, self.inputs)
 
-    def _one(self, built: candidate.Built, draw: str, seed: int, twice: bool) -> tuple[Wrong | tuple[float, float], str]:
+    def _one(self, built: candidate.Built, draw: str, seed: int, twice: bool) -> tuple[Wrong | Accuracy, str]:
         """The finding on one draw, and a remark on determinism for `checked`."""
-        draws.redraw(self.inputs, draw, seed)
+        self._draw(draw, seed)
         tries = []
         for fill in FILLS[: 1 + twice]:
             tries.append(observe(lambda: self._call(built), built.model, self.inputs, seed, fill))
@@ -225,41 +233,56 @@ class Verifier:
         if steady:
             del tries[1:]  # the memory may be needed
         with peak_above(self.device) as taken:
-            r = observe(lambda: self.instance.model(*self.inputs), self.instance.model, self.inputs, seed)
+            r = observe(lambda: self.reference(*self.inputs), self.reference, self.inputs, seed)
         self._renew(r, draw, seed)
-        finding: Wrong | tuple[float, float] = (0.0, 0.0)
+        finding: Wrong | Accuracy = Accuracy(0.0, 0.0)
         for y in tries:
             finding = differs_in_form(y, r) or differs_in_values(y, r, self._oracle(r, taken[0], seed), self.rule)
             if isinstance(finding, Wrong):
                 break
         return finding, "" if steady else ", varies between runs"
 
+    def _draw(self, draw: str, seed: int) -> None:
+        """New contents of the inputs."""
+        if draw == draws.AGAIN:
+            self.inputs = ()  # the old ones' memory may be needed
+            self.inputs = instantiate(self.problem, self.device, seed).inputs
+        draws.redraw(self.inputs, draw, seed)
+
     def _renew(self, seen: Observed, draw: str, seed: int) -> None:
         """Draw the inputs again when a call has written to them."""
         if seen.written:
-            self.inputs = instantiate(self.problem, self.device, self.seed).inputs
+            again = seed if draw == draws.AGAIN else self.seed
+            self.inputs = instantiate(self.problem, self.device, again).inputs
             draws.redraw(self.inputs, draw, seed)
 
     def _oracle(self, r: Observed, needed: int, seed: int) -> Iterator[oracle.Part]:
-        """The oracle whole where memory suffices, else by slices; nothing, and a note, where neither is possible."""
-        import torch
-
-        model = self.instance.model
-        if oracle.fits(self.inputs, needed, self.device):
-            try:
-                yield oracle.whole(model, self.inputs, seed)
-                return
-            except torch.OutOfMemoryError:
-                pass
-            except (RuntimeError, TypeError) as error:  # an operation without fp64, a dtype fixed in the user's code
-                self.skipped.append(f"no fp64 oracle ({str(error).splitlines()[0]}); compared with the reference itself")
-                return
+        """The oracle whole where that is modest; else by slices; else whole where it fits; else nothing, and a note."""
+        fits = oracle.fits(self.inputs, needed, self.device)
+        if fits and oracle.modest(self.inputs, r.result, needed):
+            if part := self._whole(seed):
+                yield part
+            return
         parts = 0
-        for part in oracle.sliced(model, self.inputs, r.result, needed):
+        for part in oracle.sliced(self.reference, self.inputs, r.result, needed):
             parts += 1
             yield part
-        if not parts:
-            self.skipped.append("fp64 oracle does not fit into memory; compared with the reference itself")
+        if not parts and fits and (whole := self._whole(seed)):
+            yield whole
+        elif not parts:
+            self.skipped.append(NO_FIT)
+
+    def _whole(self, seed: int) -> oracle.Part | None:
+        """One fp64 call; None, and a note, where the reference cannot make it."""
+        import torch
+
+        try:
+            return oracle.whole(self.reference, self.inputs, seed)
+        except torch.OutOfMemoryError:
+            self.skipped.append(NO_FIT)
+        except (RuntimeError, TypeError) as error:  # an operation without fp64, a dtype fixed in the user's code
+            self.skipped.append(f"no fp64 oracle ({str(error).splitlines()[0]}); compared with the reference itself")
+        return None
 
 
 def _bits(seen: Observed) -> list[tuple[int, int]]:
