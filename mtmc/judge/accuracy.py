@@ -92,7 +92,7 @@ def _unit(exact: torch.Tensor, dtype: str) -> torch.Tensor:
 
     info = torch.finfo(getattr(torch, dtype))
     exponent = torch.frexp(exact.abs().clamp(min=info.tiny)).exponent
-    return torch.ldexp(torch.full((), info.eps, dtype=torch.float64, device=exact.device), exponent - 1)
+    return info.eps * torch.exp2((exponent - 1).double())
 
 
 @dataclass

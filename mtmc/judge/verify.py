@@ -53,13 +53,13 @@ class Observed:
     """One call and what it left behind.
 
     `buffers` are copies after the call; `written` copies of the inputs whose bits changed, by position among the tensors;
-    `shared` pairs (output, input) on one storage; `parameters` and `updated` name parameters and buffers whose bits changed.
+    `shared` pairs outputs with whose memory they lie on; `parameters` and `updated` name those whose bits changed.
     """
 
     result: Any
     buffers: dict[str, torch.Tensor]
     written: dict[int, torch.Tensor]
-    shared: frozenset[tuple[int, int]]
+    shared: frozenset[tuple[int, str]]
     parameters: tuple[str, ...]
     updated: frozenset[str] = frozenset()
 
@@ -88,7 +88,7 @@ def observe(
         result,
         {name: buffer.clone() for name, buffer in buffers.items()},
         {i: x.clone() for i, x in enumerate(given) if fingerprint(x) != before[i]},
-        _shared(result, given),
+        _shared(result, given, (*parameters.values(), *buffers.values())),
         tuple(name for name, p in parameters.items() if fingerprint(p) != weights[name]),
         frozenset(name for name, buffer in buffers.items() if fingerprint(buffer) != fingerprint(kept[name])),
     )
@@ -98,10 +98,17 @@ def observe(
     return seen
 
 
-def _shared(result: Any, given: list[torch.Tensor]) -> frozenset[tuple[int, int]]:
-    places = [x.untyped_storage().data_ptr() for x in given]
-    outputs = [y.untyped_storage().data_ptr() for y in tensors(result)]
-    return frozenset((i, j) for i, y in enumerate(outputs) for j, x in enumerate(places) if x == y)
+def _shared(result: Any, given: list[torch.Tensor], state: Iterable[torch.Tensor]) -> frozenset[tuple[int, str]]:
+    """Which output lies on memory of an input, of the model's state, or of an earlier output."""
+    places = {x.untyped_storage().data_ptr(): "the model's state" for x in state}
+    places |= {x.untyped_storage().data_ptr(): f"input {number}" for number, x in enumerate(given)}
+    shared = set()
+    for number, y in enumerate(tensors(result)):
+        place = y.untyped_storage().data_ptr()
+        if place in places and y.numel():
+            shared.add((number, places[place]))
+        places.setdefault(place, f"output {number}")
+    return frozenset(shared)
 
 
 def differs_in_form(y: Observed, r: Observed) -> Wrong | None:
@@ -123,8 +130,8 @@ def differs_in_form(y: Observed, r: Observed) -> Wrong | None:
     if y.written.keys() != r.written.keys():
         return Wrong(f"inputs written: {sorted(y.written)}, by the reference: {sorted(r.written)}", "mutation")
     if y.shared - r.shared:
-        out, given = min(y.shared - r.shared)
-        return Wrong(f"output {out} shares memory with input {given}", "aliasing")
+        out, whose = min(y.shared - r.shared)
+        return Wrong(f"output {out} shares memory with {whose}", "aliasing")
     return None
 
 

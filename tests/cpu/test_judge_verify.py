@@ -68,7 +68,7 @@ def check_of(found: Accuracy | Wrong) -> str:
 def test_every_draw_is_checked_and_named() -> None:
     case = problem("return torch.softmax(x, -1)")
     names = draws.usable(case)
-    assert names == ("own", "normal", "shifted", "large", "structured")
+    assert names == ("own", "own again", "normal", "shifted", "large", "structured")
     found = verified(case, "e = torch.exp(x - x.amax(-1, True)); return e / e.sum(-1, keepdim=True)", names)
     assert isinstance(found, Accuracy)
     assert found.checked == tuple(f"{name} 6x10" for name in names)
@@ -89,9 +89,10 @@ def test_shifted_inputs_catch_a_normalisation_that_does_nothing() -> None:
 
 
 def test_draws_that_the_reference_cannot_take_are_left_out() -> None:
-    assert draws.usable(problem("return torch.log(x)")) == ("own", "shifted")
-    assert draws.usable(problem("return F.binary_cross_entropy(x, x)")) == ("own",)
-    assert set(draws.usable(problem("return torch.sqrt(x * x)"))) == {"own", *draws.DRAWS}
+    assert draws.usable(problem("return torch.log(x)")) == ("own", "own again", "shifted")
+    assert draws.usable(problem("return F.binary_cross_entropy(x, x)")) == ("own", "own again")
+    weighted = problem("return torch.sqrt(x * x) * self.w", "self.w = nn.Parameter(torch.ones(10))")
+    assert set(draws.usable(weighted)) == {"own", "own again", *draws.DRAWS}
 
 
 def test_integer_inputs_stay_as_the_file_draws_them() -> None:
@@ -206,14 +207,63 @@ def test_the_oracle_by_slices_equals_the_whole(monkeypatch: pytest.MonkeyPatch) 
     case = problem("return torch.softmax(x @ self.w, -1)", "self.w = nn.Parameter(torch.rand(10, 10))", "torch.rand(33, 10)")
     whole = verified(case, "return torch.softmax(x @ self.w, -1)")
     monkeypatch.setattr(oracle, "fits", lambda *_: False)
-    monkeypatch.setattr(oracle, "free_bytes", lambda _: 100)
+    monkeypatch.setattr(oracle, "free_bytes", lambda _: 200)
     monkeypatch.setattr(verify, "peak_above", lambda _: nullcontext([1000]))
     sliced = verified(case, "return torch.softmax(x @ self.w, -1)")
     assert isinstance(whole, Accuracy) and isinstance(sliced, Accuracy) and not sliced.skipped
     assert sliced.candidate_error == pytest.approx(whole.candidate_error, rel=1e-3)
     mixing = problem("return torch.softmax(x, 0)", inputs="torch.rand(33, 10)")
     found = verified(mixing, "return torch.softmax(x, 0)")
-    assert isinstance(found, Accuracy) and "does not fit" in found.skipped[0]
+    assert isinstance(found, Accuracy) and "no room" in found.skipped[0]
+
+
+def test_other_weights_catch_an_affine_step_that_is_left_out() -> None:
+    case = problem("return F.layer_norm(x, (10,), self.w)", "self.w = nn.Parameter(torch.ones(10))")
+    assert passes(verified(case, "return F.layer_norm(x, (10,), self.w)", ("own", draws.WEIGHTS)))
+    assert passes(verified(case, "return F.layer_norm(x, (10,))", ("own", "normal")))
+    assert check_of(verified(case, "return F.layer_norm(x, (10,))", ("own", draws.WEIGHTS))) == "values"
+
+
+def test_an_answer_for_one_seed_only_is_caught() -> None:
+    case = problem("return x * 2")
+    kernels = "self.y = getattr(self, 'y', x * 2); return self.y.clone()"
+    assert passes(verified(case, kernels))
+    assert check_of(verified(case, kernels, ("own", draws.AGAIN))) == "values"
+
+
+DATACLASS = "import dataclasses; P = dataclasses.make_dataclass('{name}', ['a', 'b']); "
+
+
+def test_dataclass_and_named_outputs() -> None:
+    case = problem(DATACLASS.format(name="Pair") + "return P(x * 2, [x.argmax(-1)])")
+    good = DATACLASS.format(name="Pair") + "return P(x * 2, [x.argmax(-1)])"
+    assert passes(verified(case, good))
+    assert check_of(verified(case, good.replace("x * 2", "x * 2.01"))) == "values"
+    assert check_of(verified(case, good.replace("[x.argmax(-1)]", "(x.argmax(-1),)"))) == "type"
+    assert check_of(verified(case, good.replace("Pair", "Other"))) == "type"
+    named = problem("return torch.max(x, -1)")
+    assert passes(verified(named, "return tuple(torch.max(x, -1))"))
+    assert check_of(verified(named, "return list(torch.max(x, -1))")) == "type"
+
+
+def test_errors_are_told_in_ulp_for_both_sides() -> None:
+    case = problem("return x * 3", inputs="torch.rand(50, 70) + 1")
+    found = verified(case, "return x * 3 * (1 + 2 ** -21)")
+    assert isinstance(found, Accuracy) and found.candidate_ulp and found.reference_ulp
+    assert 0 < found.reference_ulp[1] <= found.reference_ulp[0] <= 0.5
+    assert 3 < found.candidate_ulp[1] <= found.candidate_ulp[0] < 9  # 2⁻²¹ is four eps
+    exact = verified(problem("return x.bfloat16()"), "return x.bfloat16()")
+    assert isinstance(exact, Accuracy) and exact.candidate_ulp == exact.reference_ulp and exact.candidate_ulp[0] <= 0.5
+
+
+def test_two_outputs_on_one_memory() -> None:
+    case = problem("return x * 2, x * 2")
+    assert check_of(verified(case, "y = x * 2; return y, y")) == "aliasing"
+
+
+def test_an_output_that_is_a_weight() -> None:
+    case = problem("return self.w * 1", "self.w = nn.Parameter(torch.ones(10))")
+    assert check_of(verified(case, "return self.w.data")) == "aliasing"
 
 
 def test_fingerprints_see_single_bits_and_order() -> None:
