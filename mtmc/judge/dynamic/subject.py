@@ -15,7 +15,7 @@ from math import inf, sqrt
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from mtmc.judge import candidate
+from mtmc.judge import candidate, forms
 from mtmc.judge.accuracy import FLOORS, Errors, dtype_name
 from mtmc.judge.device import fingerprint, synchronize, tensors
 from mtmc.judge.door import Door
@@ -163,12 +163,9 @@ def mismatch(y: Any, r: Any) -> float:
 
     Infinite where structure, shapes, or the places of NaN and Inf differ.
     """
-    from torch.utils._pytree import tree_flatten
-
-    (mine, structure), (theirs, wanted) = tree_flatten(y), tree_flatten(r)
-    if structure != wanted:
+    if forms.skeleton(y) != forms.skeleton(r):
         return inf
-    return max((_leaf_mismatch(a, b) for a, b in zip(mine, theirs, strict=True)), default=0.0)
+    return max((_leaf_mismatch(a, b) for a, b in zip(forms.leaves(y), forms.leaves(r), strict=True)), default=0.0)
 
 
 def _leaf_mismatch(y: Any, r: Any) -> float:
