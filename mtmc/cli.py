@@ -110,6 +110,7 @@ def verify_command(  # noqa: PLR0913  one parameter an option
     precision: Annotated[Precision, typer.Option(help="strict: no worse than eager.", **Judging)] = Precision.strict,
     seed: Annotated[int, typer.Option(help="Mixed with the candidate's text into the seed of weights and inputs.")] = 0,
     checks: Annotated[str, typer.Option(help="Ids of static and dynamic checks, by commas; else all.", **Judging)] = "",
+    auditor: Annotated[bool, typer.Option("--auditor", help="Ask a language model too; advice only.", **Judging)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.", **Output)] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", **Output)] = False,
 ) -> None:
@@ -117,7 +118,7 @@ def verify_command(  # noqa: PLR0913  one parameter an option
     from mtmc import verification
 
     names = tuple(name.strip() for name in checks.split(",") if name.strip())
-    options = verification.Options(gpu, measure, precision, seed, function, names)
+    options = verification.Options(gpu, measure, precision, seed, function, names, auditor=auditor)
     with nullcontext(lambda _: None) if quiet else _telling() as doing:
         found = verification.verify(_problem(reference, entry, inputs, init), _text(candidate), options, doing=doing)
     if as_json:

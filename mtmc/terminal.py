@@ -160,6 +160,8 @@ def verification(found: Verification) -> Iterator[Table | str]:
         yield f"checked: {escape(', '.join(verdict.accuracy.checked))}"
         yield from (f"[yellow]not checked[/] {escape(text)}" for text in verdict.accuracy.skipped)
     yield from (f"[yellow]note[/] {escape(note)}" for note in found.notes)
+    if found.opinion:
+        yield f"[yellow]auditor, advice only[/] {escape(found.opinion)}"
 
 
 def _findings(found: tuple[Finding, ...]) -> Table:

@@ -211,12 +211,13 @@ class Infra(Verdict):
 
 @dataclass(frozen=True)
 class Verified(Verdict):
-    """Correct as far as was checked, with its time."""
+    """Correct as far as was checked, with its time. `findings` are warnings."""
 
     status: ClassVar[str] = "verified"
     timing: Timing
     accuracy: Accuracy
     launches: tuple[Launch, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """JSON without the bulky IR text and the arguments of the launches."""
@@ -240,5 +241,6 @@ def from_json(data: dict[str, Any]) -> Verdict:
         accuracy = {**fields["accuracy"], **lists}
         launches = tuple(Launch(**{**launch, "grid": tuple(launch["grid"])}) for launch in fields["launches"])
         timing = {**fields["timing"], "notes": tuple(fields["timing"].get("notes", ()))}
-        return Verified(Timing(**timing), Accuracy(**accuracy), launches)
+        findings = tuple(Finding(**finding) for finding in fields.get("findings", ()))
+        return Verified(Timing(**timing), Accuracy(**accuracy), launches, findings)
     return VARIANTS[data["status"]](**fields)

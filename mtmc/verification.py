@@ -20,7 +20,7 @@ from mtmc.capture import capture
 from mtmc.errors import BadInput, InfraError
 from mtmc.floor import floor
 from mtmc.hardware_profiles import Profile, detect, load
-from mtmc.judge import accuracy, door
+from mtmc.judge import accuracy, auditor, door
 from mtmc.judge.executor import Executor, LocalProcesses
 from mtmc.judge.judge import Judge, Variant
 from mtmc.lower import lower
@@ -42,7 +42,8 @@ class Options:
     """How to verify. `gpu`, `measure`, `precision` and `seed` as in `mtmc optimize`.
 
     `function` is the candidate's entry where it is not ModelNew; `checks` are ids of static and dynamic checks (empty: all);
-    `fresh` gives the candidate a worker process that nothing has used before; `baselines` are timed beside eager.
+    `fresh` gives the candidate a worker process that nothing has used before; `baselines` are timed beside eager;
+    `auditor` asks the configured language model, whose word is advice.
     """
 
     gpu: str = ""
@@ -53,11 +54,15 @@ class Options:
     checks: tuple[str, ...] = ()
     fresh: bool = True
     baselines: tuple[str, ...] = ("compile-default",)
+    auditor: bool = False
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found. `findings` hold warnings beside what rejected; `notes` say what could not be checked, and why."""
+    """What was found. `findings` hold warnings beside what rejected; `notes` say what could not be checked, and why.
+
+    `opinion` is the auditor's, empty where nobody asked for it.
+    """
 
     problem: str
     kind: str
@@ -67,6 +72,7 @@ class Verification:
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    opinion: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; the verdict as in `steps.jsonl`."""
@@ -79,6 +85,7 @@ class Verification:
             "verdict": self.verdict.to_json(),
             "findings": [asdict(finding) for finding in self.findings],
             "notes": list(self.notes),
+            "auditor": self.opinion or None,
             "seconds": round(self.seconds, 2),
         }
 
@@ -94,12 +101,18 @@ def verify(
         doing("looking for sizes to verify at")
         finish = begin(problem, source, options or Options(), executor)
         doing("judging")
-        return finish()
+        found = finish()
+    if options and options.auditor:
+        doing("asking the auditor")
+        found = _audited(found, problem, source)
+    return found
 
 
 def begin(problem: Problem, source: str, options: Options, executor: Executor) -> Callable[[], Verification]:
     """What this process has to do for a verification; calling the result waits for the workers, in any thread."""
     began = time.monotonic()
+    if options.auditor:
+        auditor.endpoint()  # refused before anything runs
     pair = _pair(problem, source, options)
     found = replace(pair.start, findings=_static(pair))
     if rejected := rejection(found.findings):
@@ -111,6 +124,16 @@ def begin(problem: Problem, source: str, options: Options, executor: Executor) -
         return lambda: replace(_judged(found, pair, judge), seconds=time.monotonic() - began)
     done = replace(found, seconds=time.monotonic() - began)
     return lambda: done
+
+
+def _audited(found: Verification, problem: Problem, source: str) -> Verification:
+    """With the language model's opinion and findings, which are warnings whatever the verdict is."""
+    try:
+        advice = auditor.ask(auditor.endpoint(), problem.source, source)
+    except auditor.NoAnswer as error:
+        return replace(found, notes=(*found.notes, f"The auditor was of no use: {error}."))
+    said = f"{advice.opinion}: {advice.reason}"
+    return replace(found, findings=(*found.findings, *advice.findings), opinion=said)
 
 
 @dataclass(frozen=True)

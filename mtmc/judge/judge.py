@@ -77,7 +77,7 @@ class Judge:
     the local GPU verifies and times, the search at full size, the last judgement at all sizes.
     `floor_ms` is what no program can beat; `baselines` are what the last judgement compares with beside eager (see the
     module). `door` says what the candidates are; `small` that the interpreter can run the problem's own sizes; `fresh` that
-    the last judgement starts new processes.
+    the last judgement starts new processes; `checks` names its dynamic checks (None: all).
     """
 
     executor: Executor
@@ -95,6 +95,7 @@ class Judge:
     door: Door = Door()
     small: bool = False
     fresh: bool = True
+    checks: tuple[str, ...] | None = None
 
     @cached_property
     def reference(self) -> ReferenceTimes:
@@ -184,12 +185,14 @@ class Judge:
         accuracy = self._verify(program, seed, final)
         if not isinstance(accuracy, Accuracy):
             return accuracy
-        if final and (disbelieved := self._observe(program, seed)):
-            return disbelieved
+        seen = self._observe(program, seed) if final else Observations()
+        if isinstance(seen, Verdict):
+            return seen
+        accuracy = replace(accuracy, skipped=(*accuracy.skipped, *seen.notes))
         timing = self._time(program, compiled, seed, final) if self.measure else self._predicted(compiled)
         if not isinstance(timing, Timing):
             return timing
-        return Verified(timing, accuracy, compiled.launches if compiled else ())
+        return Verified(timing, accuracy, compiled.launches if compiled else (), seen.findings)
 
     def _compiled(self, program: Program) -> Compiled | Verdict | None:
         """None for a foreign candidate that a GPU will compile, or that asks what meta tensors cannot answer."""
@@ -259,7 +262,7 @@ class Judge:
         ]
         return [future.result() for future in [self.executor.submit(job) for job in jobs]]
 
-    def _observe(self, program: Program, seed: int) -> Verdict | None:
+    def _observe(self, program: Program, seed: int) -> Observations | Verdict:
         """The dynamic checks: at the problem's own sizes where they are cheap there, else on a smaller variant."""
         large = self.measure and (self.reference.peak_bytes or 0) > LARGE
         own: list[Variant] = [(self.problem, None)]
@@ -269,8 +272,8 @@ class Judge:
             outcome = self.executor.submit(self._observing(program, problem, sizes, seed)).result()
             if isinstance(outcome, RuntimeFault) and outcome.cause == "refused":
                 continue
-            return rejection(outcome.findings) if isinstance(outcome, Observations) else _verdict(outcome)
-        return None
+            return (rejection(outcome.findings) or outcome) if isinstance(outcome, Observations) else _verdict(outcome)
+        return Observations()
 
     def _observing(self, program: Program, problem: Problem, sizes: Sizes, seed: int) -> DynamicJob:
         kind = GpuDynamicJob if self.measure else InterpretDynamicJob
@@ -279,9 +282,11 @@ class Judge:
             source=program.source,
             door=self.door,
             sizes=sizes,
+            names=self.checks,
             seed=seed,
             full_size=problem is self.problem,
             seconds=self.deadlines.verify,
+            fresh=self.fresh,
         )
 
     def _verified_where_it_fits(self, program: Program, seed: int) -> list[Accuracy]:
