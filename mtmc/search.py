@@ -28,7 +28,7 @@ from mtmc.verdict import Verdict, Verified
 
 NEAR_FLOOR = 1.05
 LOOKAHEAD = 12  # actions predicted for one decision
-DISCOURAGING = 1.05  # an action that was last predicted to cost more than 5 % is not predicted again
+DISCOURAGING = 1.05  # an action that was predicted to cost more than 5 % waits for another best program to be predicted again
 MINOR = 0.02  # kernels with less than this share of the time are not tuned by a guided search
 REPAIRS = 2  # repairs tried in a row
 
@@ -242,6 +242,7 @@ class Search:
         legal = [action for action in legal if self._edits.get((key, action.id), True)]
         best = self.tree.best
         timing = self.tree.timing(best) if best else None
+        measured = timing is not None and timing.kind == "measured"
         path = self.tree.path(key)
         view = View(
             program=self.programs[key],
@@ -249,7 +250,8 @@ class Search:
             legal=(*legal, self._proposals[key][-1]),
             predicted=predicted,
             best_ms=self._predict([self.programs[best]])[0] if best and self.policy.guided else None,
-            measured=timing is not None and timing.kind == "measured",
+            measured=measured,
+            losing=measured and timing is not None and timing.low <= 1.0,
             history=path,
             failures=self._failures(key),
         )
@@ -320,7 +322,10 @@ class Search:
         )
         self._index += 1
         self.programs.setdefault(program.key, program)
+        before = self.tree.best
         self.tree.add(step)
+        if self.tree.best != before:  # what cost time there may pay here
+            self._hints = {name: ratio for name, ratio in self._hints.items() if ratio <= DISCOURAGING}
         return step
 
 

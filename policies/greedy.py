@@ -11,6 +11,7 @@ TIE = 1.01  # within this of the least, the rules' own order decides: a fusion i
 GAIN = 0.995  # predicted times closer than 0.5 % are the same
 DOUBT = 1.01  # when times are measured, the model may be wrong by this much …
 PATIENCE = 3  # … for so many tries in a row
+LOSING = 1.1  # while PyTorch is measured to be as fast, everything within this is tried: only the budget can be lost
 
 
 class GreedyPolicy:
@@ -33,7 +34,14 @@ def _worth_a_try(action: Action, view: View) -> bool:
         return False
     if view.best_ms is None:
         return True
-    doubt = view.measured and view.failures < PATIENCE
+    return predicted < _margin(action, view) * view.best_ms
+
+
+def _margin(action: Action, view: View) -> float:
+    """By how much the prediction may be above the best program's for the action to be tried."""
+    if view.losing:
+        return LOSING
+    if view.measured and view.failures < PATIENCE:
+        return DOUBT
     plateau = action.family == "fusion" and not view.failures  # one from each program: else all orders would be tried
-    margin = DOUBT if doubt else NEUTRAL if plateau else GAIN
-    return predicted < margin * view.best_ms
+    return NEUTRAL if plateau else GAIN

@@ -147,10 +147,20 @@ def test_a_doubtful_model_gets_a_few_tries_when_times_are_measured():
     assert choose(view, random.Random(0)).action == action
     assert choose(View(**{**vars(view), "failures": 3}), random.Random(0)).action == STOP
     assert choose(View(**{**vars(view), "measured": False}), random.Random(0)).action == STOP
+    slower = replace(view, predicted={action.id: 1.08}, failures=9)
+    assert choose(slower, random.Random(0)).action == STOP
+    assert choose(replace(slower, losing=True), random.Random(0)).action == action, "PyTorch is as fast: nothing to lose"
     fusion = Action("fuse", "fusion", "model", (), "Fuse.")
     neutral = View(FIRST, Verdict(), (fusion, STOP), {fusion.id: 1.01}, best_ms=1.0)
     assert choose(neutral, random.Random(0)).action == fusion
     assert choose(replace(neutral, failures=1), random.Random(0)).action == STOP
+
+
+def test_what_was_predicted_to_cost_time_is_predicted_again_from_another_best_program():
+    search = Search(FakeMoves(False), FakeEvaluator(), policies.load("greedy"))
+    search._hints = {"merge": 1.2, "tile": 0.9}
+    search._judged("", FIRST, None)
+    assert search._hints == {"tile": 0.9}
 
 
 def test_fusions_that_gain_nothing_make_one_path_and_tuning_goes_on_from_its_end():

@@ -15,6 +15,7 @@ from mtmc.search import Limits, Search
 from mtmc.trajectories.store import Run, RunInfo
 from mtmc.tree import Tree
 
+pytest.importorskip("plotly", reason="the extra viz is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
