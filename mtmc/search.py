@@ -28,7 +28,9 @@ from mtmc.verdict import Verdict, Verified
 
 NEAR_FLOOR = 1.05
 LOOKAHEAD = 12  # actions predicted for one decision
-DISCOURAGING = 1.05  # an action that was predicted to cost more than 5 % waits for another best program to be predicted again
+DISCOURAGING = (
+    1.05  # an action that was predicted to cost more than 5 % waits for another best program to be predicted again
+)
 MINOR = 0.02  # kernels with less than this share of the time are not tuned by a guided search
 REPAIRS = 2  # repairs tried in a row
 
