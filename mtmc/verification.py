@@ -13,15 +13,17 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from mtmc.assembly import FALLBACK_GPU, aligned_with_sizes, cache_folder, limits, variants_with_sizes
+from mtmc.assembly import FALLBACK_GPU, aligned_with_sizes, cache_folder, variants_with_sizes
 from mtmc.capture import capture
 from mtmc.errors import BadInput, InfraError
 from mtmc.floor import floor
 from mtmc.hardware_profiles import Profile, detect, load
 from mtmc.judge import accuracy, auditor, door
-from mtmc.judge.executor import Executor, LocalProcesses
+from mtmc.judge.executor import Executor, Limits, LocalProcesses
+from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret
 from mtmc.judge.judge import Judge, Variant
 from mtmc.lower import lower
 from mtmc.problem import Problem, instantiate
@@ -34,6 +36,7 @@ NO_GPU = (
     "program, shared memory, streams, and the time."
 )
 NOT_OWN_SIZE = "The problem's own sizes are beyond the interpreter: values were checked at smaller ones only."
+WORKERS = Limits(workers={"compile": 1, "interpret": 2, "gpu": 1})  # for one candidate; each costs an import of torch
 NOT_TIMED = "No time could be predicted: the candidate does not run on meta tensors."
 
 
@@ -42,8 +45,7 @@ class Options:
     """How to verify. `gpu`, `measure`, `precision` and `seed` as in `mtmc optimize`.
 
     `function` is the candidate's entry where it is not ModelNew; `checks` are ids of static and dynamic checks (empty: all);
-    `fresh` gives the candidate a worker process that nothing has used before; `baselines` are timed beside eager;
-    `auditor` asks the configured language model, whose word is advice.
+    `baselines` are timed beside eager; `auditor` asks the configured language model, whose word is advice.
     """
 
     gpu: str = ""
@@ -52,7 +54,6 @@ class Options:
     seed: int = 0
     function: str = ""
     checks: tuple[str, ...] = ()
-    fresh: bool = True
     baselines: tuple[str, ...] = ("compile-default",)
     auditor: bool = False
 
@@ -97,7 +98,8 @@ def verify(
 
     `doing` is told what takes time.
     """
-    with LocalProcesses(cache_folder() / "compiled", limits()) as executor:
+    with LocalProcesses(cache_folder() / "compiled", WORKERS) as executor:
+        _wake(executor, options or Options())
         doing("looking for sizes to verify at")
         finish = begin(problem, source, options or Options(), executor)
         doing("judging")
@@ -124,6 +126,13 @@ def begin(problem: Problem, source: str, options: Options, executor: Executor) -
         return lambda: replace(_judged(found, pair, judge), seconds=time.monotonic() - began)
     done = replace(found, seconds=time.monotonic() - began)
     return lambda: done
+
+
+def _wake(executor: Executor, options: Options) -> None:
+    """Start the workers that will be needed; they import what takes seconds while this process does."""
+    gpu = options.measure is not False and Path("/dev/nvidiactl").exists()  # asking torch would cost the seconds
+    for job in (WakeGpu(),) if gpu else (WakeCompile(), WakeInterpret(), WakeInterpret()):
+        executor.submit(job)
 
 
 def _audited(found: Verification, problem: Problem, source: str) -> Verification:
@@ -225,6 +234,6 @@ def _judge(pair: _Pair, executor: Executor) -> Judge:
         seed=pair.seed,
         door=pair.door,
         small=sizes.small,
-        fresh=pair.options.fresh,
+        fresh=False,  # nothing but this candidate has run in these workers
         baselines=pair.options.baselines,
     )

@@ -55,6 +55,8 @@ RULES = {
     "bf16": Rule("bf16", extra=2.0**-7),
 }
 
+NO_ORACLE = Rule("no oracle", slack=64 * UNITS["float32"])  # against the reference itself
+
 
 def rule(precision: str) -> Rule:
     """The rule of a precision name. Raises BadInput listing the known ones."""

@@ -49,6 +49,28 @@ def watched(judge: Callable[[], Any]) -> Any:
     return rejection(found) or outcome
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wake(Job):
+    """Nothing: a worker that is told so has started, and imported what takes seconds, while others were still reading."""
+
+    stage = "start"
+
+    def run(self) -> None:
+        return None
+
+
+class WakeCompile(Wake):
+    kind = "compile"
+
+
+class WakeInterpret(Wake):
+    kind = "interpret"
+
+
+class WakeGpu(Wake):
+    kind = "gpu"
+
+
 @dataclass(frozen=True)
 class Compiled:
     """The launches of one call, as compiled for the target, and the predicted time of them and of the PyTorch calls."""

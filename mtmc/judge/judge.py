@@ -8,6 +8,7 @@ candidate is a job of the executor; this class only orders jobs and turns their 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -179,10 +180,13 @@ class Judge:
         for check in CHECKS:
             if rejected := check(self.problem, program):
                 return rejected
-        compiled = self._compiled(program)
+        compiling = self._compiling(program)
+        if not final and isinstance(found := self._compiled(compiling), Verdict):
+            return found
+        accuracy = self._verify(program, seed, final)
+        compiled = self._compiled(compiling)  # the last judgement compiles and verifies side by side
         if isinstance(compiled, Verdict):
             return compiled
-        accuracy = self._verify(program, seed, final)
         if not isinstance(accuracy, Accuracy):
             return accuracy
         seen = self._observe(program, seed) if final else Observations()
@@ -194,11 +198,15 @@ class Judge:
             return timing
         return Verified(timing, accuracy, compiled.launches if compiled else (), seen.findings)
 
-    def _compiled(self, program: Program) -> Compiled | Verdict | None:
+    def _compiling(self, program: Program) -> Future[Any] | None:
+        """The compile job under way; None for a foreign candidate that a GPU will compile."""
+        return None if self.door.foreign and self.measure else self.executor.submit(self._compile(program))
+
+    def _compiled(self, compiling: Future[Any] | None) -> Compiled | Verdict | None:
         """None for a foreign candidate that a GPU will compile, or that asks what meta tensors cannot answer."""
-        if self.door.foreign and self.measure:
+        if compiling is None:
             return None
-        outcome = self.executor.submit(self._compile(program)).result()
+        outcome = compiling.result()
         if isinstance(outcome, Compiled):
             return outcome
         ours = isinstance(outcome, CompileError) and (outcome.cause != "compile" or by_compiler(outcome.message))

@@ -16,11 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mtmc.judge import draws, oracle
-from mtmc.judge.accuracy import Errors, Rule, dtype_name, exact, rule
+from mtmc.judge import draws
+from mtmc.judge.accuracy import NO_ORACLE, Errors, Rule, dtype_name, exact, rule
 from mtmc.judge.device import peak_above, tensors
 from mtmc.judge.jobs import Job
-from mtmc.judge.verify import NO_ORACLE, observe
 from mtmc.problem import Problem, instantiate
 
 if TYPE_CHECKING:
@@ -112,6 +111,8 @@ def trials(
     """
     import torch
 
+    from mtmc.judge.verify import observe
+
     model = instantiate(problem, device, seed).model
     inputs = _inputs(problem, device, seed, draw)
     before = [y for y in tensors(observe(lambda: model(*inputs), model, inputs, seed).result) if y.numel()]
@@ -195,6 +196,8 @@ def merged(outcomes: Sequence[object]) -> Trivial:
 def exacts(model: torch.nn.Module, inputs: tuple[Any, ...], seed: int, needed: int) -> Outputs | None:
     """The oracle's outputs, None where memory or an operation without fp64 forbids it."""
     import torch
+
+    from mtmc.judge import oracle
 
     device = next((x.device for x in tensors(inputs)), torch.device("cpu"))
     if not oracle.fits(inputs, needed, device):

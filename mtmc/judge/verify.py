@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.judge import candidate, draws, forms, oracle
-from mtmc.judge.accuracy import NO_FIT, UNITS, Errors, Rule, combined, dtype_name, exact, form, measured
+from mtmc.judge.accuracy import NO_FIT, NO_ORACLE, Errors, Rule, combined, dtype_name, exact, form, measured
 from mtmc.judge.device import fingerprint, peak_above, synchronize, tensors
 from mtmc.judge.door import Door
 from mtmc.judge.pretence import pretended
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 FILLS = (float("nan"), -6e4)  # what unwritten memory holds in the first and in the second run
 PROGRAM = Door()
-NO_ORACLE = Rule("no oracle", slack=64 * UNITS["float32"])
 
 
 class FillEmpty(TorchDispatchMode):  # type: ignore[no-untyped-call]

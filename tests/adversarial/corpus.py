@@ -26,7 +26,7 @@ from mtmc.verification import Options, Verification, begin
 FOLDER = Path(__file__).parent
 HEADER = re.compile(r"# (reference|expect|needs|twin): *(.*)")
 FIELDS = ("check", "rule", "cause", "stage")  # what a verdict says beside its status
-OPTIONS = Options(fresh=False, baselines=())
+OPTIONS = Options(baselines=())
 STATUSES = tuple(VARIANTS)
 AT_ONCE = 4  # cases that wait for workers at a time
 
