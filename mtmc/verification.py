@@ -9,6 +9,7 @@ repaired interpreter, at sizes that it can bear, and the notes say what that lea
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -36,7 +37,6 @@ NO_GPU = (
     "program, shared memory, streams, and the time."
 )
 NOT_OWN_SIZE = "The problem's own sizes are beyond the interpreter: values were checked at smaller ones only."
-WORKERS = Limits(workers={"compile": 1, "interpret": 2, "gpu": 1})  # for one candidate; each costs an import of torch
 NOT_TIMED = "No time could be predicted: the candidate does not run on meta tensors."
 
 
@@ -98,7 +98,9 @@ def verify(
 
     `doing` is told what takes time.
     """
-    with LocalProcesses(cache_folder() / "compiled", WORKERS) as executor:
+    few = 1 if len(os.sched_getaffinity(0)) < 4 else 2  # each costs an import of torch
+    workers = Limits(workers={"compile": 1, "interpret": few, "gpu": 1})
+    with LocalProcesses(cache_folder() / "compiled", workers) as executor:
         _wake(executor, options or Options())
         doing("looking for sizes to verify at")
         finish = begin(problem, source, options or Options(), executor)
@@ -131,7 +133,7 @@ def begin(problem: Problem, source: str, options: Options, executor: Executor) -
 def _wake(executor: Executor, options: Options) -> None:
     """Start the workers that will be needed; they import what takes seconds while this process does."""
     gpu = options.measure is not False and Path("/dev/nvidiactl").exists()  # asking torch would cost the seconds
-    for job in (WakeGpu(),) if gpu else (WakeCompile(), WakeInterpret(), WakeInterpret()):
+    for job in (WakeGpu(),) if gpu else (WakeCompile(), WakeInterpret()):
         executor.submit(job)
 
 
