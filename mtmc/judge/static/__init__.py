@@ -17,8 +17,8 @@ from mtmc.verdict import Finding
 
 # In the order in which findings are told: first what a person would call the reason.
 RULES: dict[str, Rule] = {
-    "torch_compile": Rule("reject", "certain", harness.torch_compile),
     "inductor_code": Rule("reject", "certain", harness.inductor_code),
+    "torch_compile": Rule("reject", "certain", harness.torch_compile),
     "monkey_patch": Rule("reject", "certain", harness.monkey_patch),
     "introspection": Rule("reject", "certain", control.introspection),
     "dynamic_code": Rule("reject", "certain", control.dynamic_code),
@@ -77,11 +77,18 @@ def check(
 def _findings(name: str, rule: Rule, case: Case) -> Iterator[Finding]:
     """One finding a line and level."""
     seen = set()
-    for hit in rule.find(case):
+    for hit in _hits(rule, case):
         finding = _finding(name, rule, hit)
         if (finding.line, finding.level) not in seen:
             seen.add((finding.line, finding.level))
             yield finding
+
+
+def _hits(rule: Rule, case: Case) -> list[Hit]:
+    try:
+        return list(rule.find(case))
+    except RecursionError:
+        return [Hit(None, "the text is nested too deeply to be followed", certainty="likely")]
 
 
 def _finding(name: str, rule: Rule, hit: Hit) -> Finding:

@@ -116,6 +116,8 @@ class Calls(Expressions):
             return self.function(name, arguments, node, owner, self.closures.get(cell))
         if kind == "class":
             return self.instance(name, arguments, node)
+        if kind == "apply":
+            return self.method(self.new(f"class:{name}"), "apply", arguments, node)
         if kind == "obj":
             return self.method(frozenset({cell}), "__call__", arguments, node)
         if kind == "mod":
@@ -263,16 +265,18 @@ class Calls(Expressions):
         kernels = list(self.things(base, "kernel:"))
         sizes = self.value(grid)
         if isinstance(sizes, tuple) and 0 in sizes:
-            self.note("empty launch", kernels[0] if kernels else "?", node)
+            self.note("empty launch", (kernels or ["?"])[0], node)
             return self.new("meta")
-        for name in kernels or ["?"]:
+        if not kernels:
+            return self.unknown(arguments)
+        for name in kernels:
             self.note("launch", name, node)
             function = self.candidate.kernels.get(name)
             if function is None or arguments.loose:
                 self.extension(arguments, node, name)
             else:
                 self._store(name, function, arguments, weak=len(kernels) > 1)
-        return self.new("meta", f"K:{kernels[0]}") if not kernels else self.new("meta")
+        return self.new("meta")
 
     def _store(self, name: str, function: Function, arguments: Arguments, weak: bool) -> None:
         names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]

@@ -78,9 +78,7 @@ class Candidate:
     @cached_property
     def bound(self) -> dict[int, frozenset[str]]:
         """Parameters that hide an outer name, for every node inside their function (by id)."""
-        found: dict[int, frozenset[str]] = {}
-        _bind(self.tree, frozenset(), found)
-        return found
+        return _bound(self.tree)
 
     @cached_property
     def imports(self) -> frozenset[str]:
@@ -185,8 +183,9 @@ class Candidate:
         """Dumps of the reference's statements, and of its functions' bodies."""
         if self.reference is None:
             return frozenset()
-        bodies = (dump(code(f.body)) for f in self.reference.functions.values())
-        return frozenset({*map(dump, self.reference.tree.body), *bodies})
+        functions = self.reference.functions.values()
+        bodies = (dump(code(f.body)) for f in functions)
+        return frozenset({*map(dump, self.reference.tree.body), *map(dump, functions), *bodies})
 
     def is_reference(self, function: Function) -> bool:
         """Whether a function's body is one of the reference's."""
@@ -241,14 +240,17 @@ class Candidate:
             if isinstance(child, ast.Name) and (child.id in self.functions or child.id in self.classes):
                 yield child.id
             elif isinstance(child, ast.Attribute):
-                yield from methods.get(child.attr, ())
+                full = self.name(child)
+                yield from () if full else methods.get(child.attr, ())
+                if full.startswith("torch.ops.") and child.attr in self.functions:
+                    yield child.attr
             elif isinstance(child, Function) and child is not node:
                 yield from methods.get(child.name, ())
 
     @cached_property
     def _methods(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        for dotted in self.functions:
+        for dotted in (name for name in self.functions if "." in name):
             found.setdefault(dotted.split(".")[-1], []).append(dotted)
         return found
 
@@ -274,7 +276,9 @@ class Candidate:
         """Every node of the candidate's own code that can run on the host, once, in the order of the text."""
         classes = [c for c in self.classes.values() if dump(c) not in self.trusted]
         loose = [s for c in classes for s in c.body if not isinstance(s, Function)] if not self._narrow else []
-        roots = [*([] if self._narrow else self.top), *loose, *self.host.values()]
+        theirs = [f for f in self.reachable.values() if self.is_reference(f) and dump(f) not in self.trusted]
+        decorators = [d for f in (*theirs, *self.device.values()) for d in f.decorator_list]
+        roots = [*([] if self._narrow else self.top), *loose, *self.host.values(), *decorators]
         found = {id(n): n for root in roots for n in ast.walk(root)}
         return tuple(sorted(found.values(), key=lambda n: getattr(n, "lineno", 0)))
 
@@ -317,15 +321,19 @@ def _imported(node: ast.AST) -> Iterator[str]:
         yield from (a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str) and a.value)
 
 
-def _bind(node: ast.AST, hidden: frozenset[str], found: dict[int, frozenset[str]]) -> None:
-    if isinstance(node, (Function, ast.Lambda)):
-        a = node.args
-        every = [*a.posonlyargs, *a.args, *a.kwonlyargs, *([a.vararg] if a.vararg else []), *([a.kwarg] if a.kwarg else [])]
-        hidden |= {one.arg for one in every}
-    if hidden and isinstance(node, ast.Name):
-        found[id(node)] = hidden
-    for child in ast.iter_child_nodes(node):
-        _bind(child, hidden, found)
+def _bound(tree: ast.Module) -> dict[int, frozenset[str]]:
+    found: dict[int, frozenset[str]] = {}
+    waiting: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]
+    while waiting:
+        node, hidden = waiting.pop()
+        if isinstance(node, (Function, ast.Lambda)):
+            a = node.args
+            every = [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]
+            hidden |= {one.arg for one in every if one is not None}
+        if hidden and isinstance(node, ast.Name):
+            found[id(node)] = hidden
+        waiting += [(child, hidden) for child in ast.iter_child_nodes(node)]
+    return found
 
 
 def _collect(body: Iterable[ast.stmt], prefix: str, found: dict[str, Function]) -> None:

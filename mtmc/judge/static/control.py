@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from mtmc.judge.static.memory import Event, from_kernel
 from mtmc.judge.static.rule import Case, Hit
-from mtmc.judge.static.work import launches_written
+from mtmc.judge.static.work import launches_written, unsure
 
 FRAMES = (
     "inspect.stack", "inspect.currentframe", "inspect.getouterframes", "inspect.getinnerframes", "inspect.trace", "sys._getframe",
@@ -43,7 +43,7 @@ def ghost_branch(case: Case) -> Iterator[Hit]:
     """Kernels stand in the text, and the way that these inputs take (or a value decides) goes past them."""
     launches = case.flow.named("launch", "replay")
     written = launches_written(case.candidate)
-    if case.flow.complete and written and not launches:
+    if written and not launches and not unsure(case):
         swallowed = any(attempt.body for attempt in case.flow.attempts)
         empty = case.flow.named("empty launch")
         if not swallowed:

@@ -105,6 +105,8 @@ class Expressions(Memory):
         if method := self.candidate.method(thing, name):
             bound = self.new(f"fn:{method}", f"self:{thing}")
             return bound
+        if name == "apply" and self.candidate.method(thing, "forward"):
+            return self.new(f"apply:{thing}")
         return self.new("meta") if name == "training" else self.new(f"param:{name}")
 
     def fact(self, base: Cells, name: str, arguments: Sequence[Any] = ()) -> Cells:
@@ -144,7 +146,7 @@ class Expressions(Memory):
         if isinstance(op, ast.Mult) and any(type(v) in (int, float) and v == 0 for v in values):
             return self.new("const")  # 0 * anything
         known = MISSING
-        if all(isinstance(v, (int, float, tuple, str)) for v in values) and not isinstance(op, ast.Pow):
+        if all(isinstance(v, (int, float, tuple, str)) for v in values):
             known = _or_missing(apply(OPERATORS.get(type(op)), *values))
         return self._operated(node, type(op).__name__.lower(), [a, b], known)
 

@@ -125,7 +125,7 @@ class _Run(Library):
         self.phase = "call"
         frame = Frame(-2, function, name.rpartition(".")[0], self.top)
         names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)][1 if owner else 0 :]
-        count = max(len(names), len(specs)) if function.args.vararg else len(names)
+        count = len(specs) or len(names) - len(function.args.defaults)
         inputs = [self._input(specs[i] if i < len(specs) else None) for i in range(count)]
         self._parameters(function, Arguments(inputs), owner, frame)
         if owner and not name.startswith(f"{owner}.") and self._is_reference(name, function):

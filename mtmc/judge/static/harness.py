@@ -177,7 +177,8 @@ def other_stream(case: Case) -> Iterator[Hit]:
 
 
 def _current(case: Case, call: ast.Call) -> bool:
-    inner = [case.candidate.name(n.func) for a in call.args for n in ast.walk(a) if isinstance(n, ast.Call)]
+    asked = [v for a in call.args for v in (case.candidate.origin(a.id) if isinstance(a, ast.Name) else [a])]
+    inner = [case.candidate.name(n.func) for a in asked for n in ast.walk(a) if isinstance(n, ast.Call)]
     return any(name in ("torch.cuda.current_stream", "torch.cuda.default_stream") for name in inner)
 
 

@@ -174,9 +174,27 @@ def _global(candidate: Candidate, name: str) -> Any:
     return value.value if isinstance(value, ast.Constant) else None
 
 
+def _shifted(a: int, b: int) -> int | None:
+    return a << b if 0 <= b < 128 and abs(a) < 1 << 64 else None
+
+
+def _times(a: Any, b: Any) -> Any:
+    plain = isinstance(a, (int, float)) and isinstance(b, (int, float))
+    return a * b if plain and max(abs(a), abs(b)) < 1e300 else None
+
+
+def _rest(a: float, b: float) -> float | None:
+    return None if isinstance(a, str) else a % b
+
+
+def _power(a: float, b: float) -> float | None:
+    return a**b if abs(a) < 1 << 32 and abs(b) < 64 else None
+
+
 OPERATORS: dict[type[ast.operator], Any] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod, ast.Div: operator.truediv, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: _times, ast.FloorDiv: operator.floordiv,
+    ast.Mod: _rest, ast.Div: operator.truediv, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
+    ast.LShift: _shifted, ast.RShift: operator.rshift, ast.Pow: _power,
 }  # fmt: skip
 COMPARISONS: dict[type[ast.cmpop], Any] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -190,7 +208,7 @@ def apply(function: Any, *numbers: Any) -> Any:
         return None
     try:
         return function(*numbers)
-    except (ArithmeticError, TypeError, ValueError):
+    except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
 
 

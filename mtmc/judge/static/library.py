@@ -32,11 +32,12 @@ KNOWN = {"torch.cuda.is_available": True, "torch.jit.is_scripting": False, "torc
 def computed(name: str, values: list[Any]) -> Any:
     """Value of a small pure function of known values; MISSING for any other call."""
     function = FUNCTIONS.get(name)
-    if function is None or MISSING in values or any(isinstance(v, Name) for v in values):
+    long = any(isinstance(v, range) and len(v) > 10_000 for v in values) and name != "len"
+    if function is None or long or MISSING in values or any(isinstance(v, Name) for v in values):
         return KNOWN.get(name, MISSING)
     try:
         return function(*values)
-    except (ArithmeticError, TypeError, ValueError):
+    except (ArithmeticError, LookupError, TypeError, ValueError):
         return MISSING
 
 
@@ -73,7 +74,7 @@ class Library(Calls):
             return self.new("param:")
         if full == "getattr" and len(arguments.positional) > 1:
             return self._getattr(arguments)
-        if full == "setattr" and len(arguments.positional) > 2:
+        if full in ("setattr", "object.__setattr__") and len(arguments.positional) > 2:
             return self._setattr(arguments)
         value = computed(full, [self.value(cells) for cells in arguments.every])
         if value is not MISSING:
@@ -113,7 +114,7 @@ class Library(Calls):
             return self.new(*labels, "meta")
         if full in DICTIONARIES:
             return self.new("const", "dict") | arguments.union
-        if full in ops.THROUGH_BUILTINS or full in ("weakref.ref", "weakref.proxy"):
+        if full in ops.THROUGH_BUILTINS or full.startswith(("itertools.", "collections.")) or full in ("weakref.ref", "weakref.proxy"):
             return arguments.union or self.new("const")
         if full.startswith("torch.nn.") and not full.startswith("torch.nn.functional") and full.split(".")[-1][:1].isupper():
             return arguments.union | self.new(f"mod:{full.split('.')[-1]}", "param:")
@@ -170,7 +171,8 @@ class Library(Calls):
 
     def _compute(self, verb: str, arguments: Arguments, node: ast.Call) -> Cells:
         """The work of an operator; with `out=`, or in place, into what it is given."""
-        labels = {*self.contents(*arguments.every), f"lib:{verb}"}
+        operands = [*arguments.positional, *(cells for name, cells in arguments.named.items() if name != "out")]
+        labels = {*self.contents(*operands), f"lib:{verb}"}
         if verb in ("mul", "multiply") and 0 in [self.value(cells) for cells in arguments.positional]:
             return self.new("const")
         self.note("library", verb, node)

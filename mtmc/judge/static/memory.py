@@ -27,7 +27,7 @@ Path = tuple[tuple[int, bool], ...]
 EMPTY: Cells = frozenset()
 MISSING = object()
 PLAIN = frozenset({"meta", "const", "ptr", "random", "clock", "env", "count", "past", "identity", "dict"})
-CALLABLE = ("fn:", "kernel:", "class:", "obj:", "mod:", "name:", "super:", "self:")
+CALLABLE = ("fn:", "kernel:", "class:", "obj:", "mod:", "name:", "super:", "self:", "apply:")
 
 
 @dataclass(frozen=True)
@@ -173,10 +173,17 @@ class Memory:
         return self.specs.get(next(iter(cells))) if len(cells) == 1 else None
 
     def overwrite(self, cells: Cells, labels: Iterable[str]) -> None:
-        """All that these cells held is replaced (a name for several cells means one of them)."""
+        """All that these cells held is replaced: a name for several cells means one of them.
+
+        Unless they are a container's, which holds other things beside.
+        """
+        labels, before = frozenset(labels), self.labels(cells)
+        if len(cells) > 1 and ("graph" in before or "dict" in before or any(x.startswith(CALLABLE) for x in before)):
+            self.add(cells, labels)
+            return
         for cell in cells:
             if cell not in self.known:
-                self.state.labels[cell] = frozenset(labels)
+                self.state.labels[cell] = labels | {"tensor"}
 
     def add(self, cells: Cells, labels: Iterable[str]) -> None:
         for cell in cells:

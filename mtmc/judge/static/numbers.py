@@ -26,7 +26,7 @@ def hard_coded(case: Case) -> Iterator[Hit]:
             if len(numbers) >= TABLE and not set(numbers) <= known and _as_tensor(case, node):
                 yield Hit(node, f"a table of {len(numbers)} numbers is written into the text", certainty="likely")
     for node, labels in case.flow.tests.values():
-        if _recognises(node) and ("input" in labels):
+        if "input" in labels and not labels & {"old", "past"} and _recognises(node):
             yield Hit(node, f"the condition {ast.unparse(node)} recognises an input by its values")
     yield from _drawn_again(case)
     yield from _sizes(case)

@@ -27,7 +27,7 @@ def _entry(case: Case) -> ast.AST | None:
     return case.candidate.functions[names[0]] if names else None
 
 
-def _unsure(case: Case) -> bool:
+def unsure(case: Case) -> bool:
     """Whether nothing may be concluded from the dataflow."""
     return not case.flow.complete or any("?" in labels for labels in case.flow.cells)
 
@@ -39,7 +39,7 @@ def no_kernel(case: Case) -> Iterator[Hit]:
         if source.whole and not source.has_kernel and not others:
             calls = ", ".join(f"at::{name}" for name in source.aten_calls[:3])
             yield Hit(source.node, f"the compiled C++ launches no kernel of its own{f'; it calls {calls}' if calls else ''}")
-    if _unsure(case) or case.flow.named("launch", "replay", "empty launch") or launches_written(case.candidate):
+    if unsure(case) or case.flow.named("launch", "replay", "empty launch") or launches_written(case.candidate):
         return
     if any(e.kind == "cached" for e in case.flow.events):
         return
@@ -53,7 +53,7 @@ def no_kernel(case: Case) -> Iterator[Hit]:
 def unused_result(case: Case) -> Iterator[Hit]:
     """Kernels run, and what is returned comes from elsewhere."""
     launches = case.flow.named("launch", "replay")
-    if _unsure(case) or not launches or not case.flow.cells:
+    if unsure(case) or not launches or not case.flow.cells:
         return
     if not any(from_kernel(labels) for labels in case.flow.cells):
         last = case.flow.returns[-1]
@@ -63,7 +63,7 @@ def unused_result(case: Case) -> Iterator[Hit]:
 
 def constant_output(case: Case) -> Iterator[Hit]:
     """What is returned is the same whatever the inputs hold."""
-    if _unsure(case) or not case.flow.cells or _memo(case):
+    if unsure(case) or not case.flow.cells or _memo(case):
         return
     if any("input" in labels or "ref" in labels for labels in case.flow.cells):
         return
@@ -82,7 +82,7 @@ def _memo(case: Case) -> bool:
 
 def copy_kernel(case: Case) -> Iterator[Hit]:
     """The only kernels behind the result copy; PyTorch computes, or nobody does."""
-    if _unsure(case):
+    if unsure(case):
         return
     kernels = {label for labels in case.flow.cells for label in labels if label.startswith(("K:", "copy:"))}
     if not kernels or any(label.startswith("K:") for label in kernels):

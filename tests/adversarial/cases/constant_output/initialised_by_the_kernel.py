@@ -1,0 +1,29 @@
+# reference: row_sum
+# expect: verified
+# twin: uninitialised_memory
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def row_sum_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    acc = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, cols, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        acc += tl.load(x_ptr + row * cols + at, mask=at < cols, other=0.0)
+    tl.store(out_ptr + row, tl.sum(acc, axis=0))
+
+
+def row_sum(x):
+    rows, cols = x.shape
+    out = torch.empty((rows,), device=x.device, dtype=x.dtype)
+    row_sum_kernel[(rows,)](x, out, cols, BLOCK=64)
+    return out
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return row_sum(x)
