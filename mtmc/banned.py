@@ -105,7 +105,7 @@ def full_name(node: ast.AST, known: dict[str, str]) -> str:
 
 
 def _item(node: ast.Subscript, known: dict[str, str]) -> str:
-    """`sys.modules["torch"]` and `vars(torch)["compile"]`; `?` for any other item."""
+    """`sys.modules["torch"]`, `vars(torch)["compile"]`, `globals()["torch"]`; `?` for any other item."""
     key = text(node.slice)
     if key is None:
         return "?"
@@ -114,8 +114,10 @@ def _item(node: ast.Subscript, known: dict[str, str]) -> str:
         if full_name(owner, known) == "sys.modules":
             return key
         return f"{full_name(owner.value, known)}.{key}" if owner.attr == "__dict__" else "?"
-    if isinstance(owner, ast.Call) and len(owner.args) == 1 and full_name(owner.func, known) == "vars":
-        return f"{full_name(owner.args[0], known)}.{key}"
+    if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name):
+        if owner.func.id == "vars" and len(owner.args) == 1:
+            return f"{full_name(owner.args[0], known)}.{key}"
+        return known.get(key, key) if owner.func.id == "globals" else "?"
     return "?"
 
 

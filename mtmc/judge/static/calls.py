@@ -10,7 +10,7 @@ from functools import cached_property
 from mtmc.judge.static import operators as ops
 from mtmc.judge.static.candidate import Function, code, dump
 from mtmc.judge.static.expressions import Expressions, Frame
-from mtmc.judge.static.kernels import stores
+from mtmc.judge.static.kernels import Store, stores
 from mtmc.judge.static.memory import EMPTY, MISSING, Cells, Labels, Name, Stored, is_data
 
 DEPTH, RECURSION = 30, 2
@@ -37,6 +37,7 @@ class Arguments:
 @dataclass
 class Calls(Expressions):
     running: list[str] = field(default_factory=list)
+    summaries: dict[tuple[str, tuple[tuple[str, float], ...]], tuple[Store, ...]] = field(default_factory=dict)
 
     def body(self, statements: list[ast.stmt], frame: Frame) -> None:
         raise NotImplementedError
@@ -140,6 +141,8 @@ class Calls(Expressions):
 
     def instance(self, name: str, arguments: Arguments, node: ast.Call) -> Cells:
         made = self.new(f"obj:{name}")
+        for field_name, cells in arguments.named.items():  # a dataclass; a constructor of its own comes after
+            self.state.variables[f"@{name}", field_name] = cells
         if method := self.candidate.method(name, "__init__"):
             phase, self.phase = self.phase, "init" if self.phase == "import" else self.phase
             self.function(method, arguments, node, name)
@@ -229,16 +232,30 @@ class Calls(Expressions):
 
     def _is_reference(self, name: str, function: Function) -> bool:
         """Whether this is the reference's forward, under whatever name."""
+        if self.candidate.problem is None:
+            return name == "Model.forward" and "ModelNew" in self.candidate.classes
+        return bool(self._original) and self.candidate.body(function) == self._original
+
+    @cached_property
+    def _original(self) -> str:
+        """The reference's forward."""
         reference, problem = self.candidate.reference, self.candidate.problem
         if reference is None or problem is None:
-            return name == "Model.forward" and "ModelNew" in self.candidate.classes
+            return ""
         original = reference.functions.get(reference.method(problem.entry, "forward"))
-        return original is not None and dump(code(original.body)) == dump(code(function.body))
+        return dump(code(original.body)) if original else ""
+
+    def property_of(self, method: str, bound: Cells) -> Cells:
+        """What an attribute that is a method gives: a property's value, else the method."""
+        function = self.candidate.functions[method]
+        if self.candidate.is_marked(function, "property") or self.candidate.is_marked(function, "cached_property"):
+            return self.invoke(bound, Arguments(), ast.Call(ast.Name(method), [], []))
+        return bound
 
     def _parameters(self, function: Function | ast.Lambda, arguments: Arguments, owner: str, frame: Frame) -> None:
         spec, put = function.args, self.state.variables
         names = [a.arg for a in (*spec.posonlyargs, *spec.args)]
-        given = [self.new(f"obj:{owner}"), *arguments.positional] if owner else arguments.positional
+        given = [*self._receiver(function, owner), *arguments.positional]
         defaults = {n: d for n, d in zip(names[len(names) - len(spec.defaults) :], spec.defaults, strict=True)}
         defaults |= {a.arg: d for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None}
         for name in (*names, *(a.arg for a in spec.kwonlyargs)):
@@ -256,12 +273,21 @@ class Calls(Expressions):
             for name in names[1 if owner else 0 :]:
                 put[frame.number, name] |= arguments.union
 
+    def _receiver(self, function: Function | ast.Lambda, owner: str) -> list[Cells]:
+        """What a method gets as its first argument."""
+        if isinstance(function, Function) and self.candidate.is_marked(function, "staticmethod"):
+            return []
+        if isinstance(function, Function) and self.candidate.is_marked(function, "classmethod"):
+            return [self.new(f"class:{owner or self.candidate.model}")]
+        return [self.new(f"obj:{owner}")] if owner else []
+
     def _default(self, node: ast.expr) -> Cells:
         """A default; a list or dict lives on from call to call."""
         return self.new("old", "dict") if isinstance(node, (ast.List, ast.Dict, ast.Set, ast.Call)) else self.evaluate(node, self.top)
 
     def launch(self, node: ast.Call, base: Cells, grid: Cells, arguments: Arguments) -> Cells:
         """A kernel's launch: what it stores into is now made of what it reads."""
+        arguments = self._followed(arguments)
         kernels = list(self.things(base, "kernel:"))
         sizes = self.value(grid)
         if isinstance(sizes, tuple) and 0 in sizes:
@@ -278,13 +304,23 @@ class Calls(Expressions):
                 self._store(name, function, arguments, weak=len(kernels) > 1)
         return self.new("meta")
 
+    def _followed(self, arguments: Arguments) -> Arguments:
+        """Tensors instead of their addresses."""
+        def led(cells: Cells) -> Cells:
+            return cells.union(*(self.pointees.get(cell, EMPTY) for cell in cells))
+
+        return Arguments([led(c) for c in arguments.positional], {n: led(c) for n, c in arguments.named.items()}, arguments.loose)
+
     def _store(self, name: str, function: Function, arguments: Arguments, weak: bool) -> None:
         names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
         bound = dict(zip(names, arguments.positional, strict=False)) | arguments.named
         numbers = {n: v for n, cells in bound.items() if isinstance(v := self.value(cells), (int, float))}
         tensors = {n for n, cells in bound.items() if is_data(self.labels(cells))}
         written: dict[int, set[str]] = {}
-        for store in stores(self.candidate, function, numbers):
+        key = name, tuple(sorted(numbers.items()))
+        if key not in self.summaries:
+            self.summaries[key] = stores(self.candidate, function, numbers)
+        for store in self.summaries[key]:
             reads = [bound[n] for n in sorted(store.sources & bound.keys())]
             copy = store.copy and len(store.sources & tensors) <= 1 and not store.adds
             labels = {f"{'copy' if copy else 'K'}:{name}", *self.contents(*reads)}
@@ -295,7 +331,8 @@ class Calls(Expressions):
             self.overwrite(frozenset({cell}), found)
 
     def extension(self, arguments: Arguments, node: ast.Call, name: str = "extension") -> Cells:
-        """A kernel whose body is not at hand may write to every tensor it gets."""
+        """A kernel whose body is not at hand may write to every tensor it gets, also by address."""
+        arguments = self._followed(arguments)
         if name == "extension":
             self.note("launch", name, node)
         labels = self.contents(*arguments.every)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mtmc.banned import aliases, full_name
+from mtmc.judge.door import find
 from mtmc.overrides import override
 from mtmc.problem import Problem
 from mtmc.program import parsed
@@ -37,6 +38,7 @@ CALLED = frozenset({
     "forward", "kernels", "train", "eval", "to", "cuda", "cpu", "half", "float", "apply", "parameters", "named_parameters",
     "buffers", "named_buffers", "modules", "named_modules", "children", "state_dict", "load_state_dict", "backward",
 })  # fmt: skip
+BUILTINS = frozenset(dir(builtins))
 NOT_CALLED = frozenset({"get_inputs", "get_init_inputs", "main"})
 
 
@@ -70,10 +72,20 @@ class Candidate:
     def tree(self) -> ast.Module:
         return parsed(self.source)
 
+    def walk(self, node: ast.AST) -> tuple[ast.AST, ...]:
+        """Every node of a tree, kept for the next who asks."""
+        if id(node) not in self._walked:
+            self._walked[id(node)] = (node, tuple(ast.walk(node)))
+        return self._walked[id(node)][1]
+
+    @cached_property
+    def _walked(self) -> dict[int, tuple[ast.AST, tuple[ast.AST, ...]]]:
+        return {}
+
     @cached_property
     def known(self) -> dict[str, str]:
-        imported = {name.split(".")[0] for node in ast.walk(self.tree) for name in _imported(node)}
-        return aliases(self.tree, {*imported, *dir(builtins)})
+        imported = {name.split(".")[0] for node in self.walk(self.tree) for name in _imported(node)}
+        return aliases(self.tree, {*imported, *BUILTINS})
 
     @cached_property
     def bound(self) -> dict[int, frozenset[str]]:
@@ -83,19 +95,19 @@ class Candidate:
     @cached_property
     def imports(self) -> frozenset[str]:
         """Names bound by imports, as the file writes them."""
-        nodes = [n for n in ast.walk(self.tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
+        nodes = [n for n in self.walk(self.tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
         return frozenset((a.asname or a.name).split(".")[0] for n in nodes for a in n.names)
 
     @cached_property
     def own_names(self) -> frozenset[str]:
         """Names that the file itself defines or assigns."""
-        stored = {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        defined = {n.name for n in ast.walk(self.tree) if isinstance(n, (Function, ast.ClassDef))}
+        stored = {n.id for n in self.walk(self.tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        defined = {n.name for n in self.walk(self.tree) if isinstance(n, (Function, ast.ClassDef))}
         return frozenset(stored | defined)
 
     @cached_property
     def stars(self) -> tuple[str, ...]:
-        nodes = [n for n in ast.walk(self.tree) if isinstance(n, ast.ImportFrom)]
+        nodes = [n for n in self.walk(self.tree) if isinstance(n, ast.ImportFrom)]
         return tuple(n.module for n in nodes if n.module and any(a.name == "*" for a in n.names))
 
     def name(self, node: ast.AST) -> str:
@@ -108,7 +120,7 @@ class Candidate:
             if root.id not in self.known and root.id not in self.imports:
                 if root.id in self.own_names:
                     return ""
-                if root.id not in dir(builtins):
+                if root.id not in BUILTINS:
                     return f"{self.stars[0]}.{ast.unparse(node)}" if self.stars else ""
         elif not isinstance(node, (ast.Call, ast.Subscript, ast.Attribute)):
             return ""
@@ -124,13 +136,13 @@ class Candidate:
 
     @cached_property
     def classes(self) -> dict[str, ast.ClassDef]:
-        return {node.name: node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)}
+        return {node.name: node for node in self.walk(self.tree) if isinstance(node, ast.ClassDef)}
 
     @cached_property
     def kernels(self) -> dict[str, Function | None]:
         """Kernels by name, Triton's with their text; None for those whose body is not at hand."""
         found: dict[str, Function | None] = {n: f for n, f in self.functions.items() if self._jitted(f)}
-        for node in ast.walk(self.tree):
+        for node in self.walk(self.tree):
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and self.is_jit(node.value.func):
                 inner = [a for call in ast.walk(node.value) if isinstance(call, ast.Call) for a in call.args]
                 named = [self.functions[a.id] for a in inner if isinstance(a, ast.Name) and a.id in self.functions]
@@ -154,20 +166,38 @@ class Candidate:
             found += [b.id for b in nodes if isinstance(b, ast.Name) and b.id in self.classes and b.id not in found]
         return found
 
+    def foreign(self, name: str) -> bool:
+        """Whether a class inherits from one that another module defines."""
+        bases = self.classes[name].bases
+        return any(not (isinstance(b, ast.Name) and (b.id in self.classes or b.id == "object")) for b in bases)
+
+    def is_marked(self, function: Function, mark: str) -> bool:
+        """Whether a method is a `staticmethod`, `classmethod`, `property`, …"""
+        return any(self.name(decorator).split(".")[-1] == mark for decorator in function.decorator_list)
+
     def method(self, name: str, method: str) -> str:
         """Dotted name of a class's method, own or inherited within this file; empty when there is none."""
         found = (f"{one}.{method}" for one in self.bases(name))
         return next((dotted for dotted in found if dotted in self.functions), "")
 
     @cached_property
+    def model(self) -> str:
+        """The class that is called: `owner`, or what that is another name for."""
+        values = [] if self.owner in self.classes else self.origin(self.owner)
+        return values[0].id if values and isinstance(values[0], ast.Name) else self.owner
+
+    @cached_property
     def entries(self) -> tuple[str, ...]:
         """Dotted names of the functions that the judge calls with the inputs."""
         if self.entry:
-            method = self.method(self.owner, self.entry)
+            method = self.method(self.model, self.entry)
             return (method or self.entry,) if method or self.entry in self.functions else ()
-        if self.owner in self.classes:
-            found = [self.method(self.owner, m) for m in ("kernels", "forward", "__call__")]
+        if self.model in self.classes:
+            program = self.owner in self.classes and find(self.source, 0).kind == "program"
+            found = [self.method(self.model, m) for m in (*(["kernels"] if program else []), "__call__", "forward")]
             return tuple([m for m in found if m][:1])
+        if self.owner in self.imports or self.origin(self.owner):
+            return ()
         offered = [n for n, f in self.functions.items() if "." not in n and not n.startswith("_") and not self._jitted(f)]
         return tuple(n for n in offered if n not in NOT_CALLED)
 
@@ -189,7 +219,17 @@ class Candidate:
 
     def is_reference(self, function: Function) -> bool:
         """Whether a function's body is one of the reference's."""
-        return dump(code(function.body)) in self.trusted
+        return bool(self.trusted) and self.body(function) in self.trusted
+
+    def body(self, function: Function) -> str:
+        """Text of a function's body, positions left out."""
+        if id(function) not in self._bodies:
+            self._bodies[id(function)] = dump(code(function.body))
+        return self._bodies[id(function)]
+
+    @cached_property
+    def _bodies(self) -> dict[int, str]:
+        return {}
 
     @cached_property
     def reachable(self) -> dict[str, Function]:
@@ -223,7 +263,7 @@ class Candidate:
         yield ast.Tuple([ast.Attribute(ast.Name("_"), name.split(".")[-1]) for name in self.entries if "." in name])
         if not self.entry or self.entry in self.functions:
             yield from self.top
-            yield ast.Name(self.owner)
+            yield ast.Name(self.model)
 
     def _of_class(self, name: str) -> Iterator[ast.AST]:
         node = self.classes[name]
@@ -236,7 +276,7 @@ class Candidate:
     def _mentioned(self, node: ast.AST) -> Iterator[str]:
         """Names of this file's functions and classes that occur in a tree."""
         methods = self._methods
-        for child in ast.walk(node):
+        for child in self.walk(node):
             if isinstance(child, ast.Name) and (child.id in self.functions or child.id in self.classes):
                 yield child.id
             elif isinstance(child, ast.Attribute):
@@ -279,7 +319,7 @@ class Candidate:
         theirs = [f for f in self.reachable.values() if self.is_reference(f) and dump(f) not in self.trusted]
         decorators = [d for f in (*theirs, *self.device.values()) for d in f.decorator_list]
         roots = [*([] if self._narrow else self.top), *loose, *self.host.values(), *decorators]
-        found = {id(n): n for root in roots for n in ast.walk(root)}
+        found = {id(n): n for root in roots for n in self.walk(root)}
         return tuple(sorted(found.values(), key=lambda n: getattr(n, "lineno", 0)))
 
     @property
@@ -302,8 +342,15 @@ class Candidate:
 
     def origin(self, name: str) -> list[ast.expr]:
         """Values that plain assignments give to a name, anywhere in the file."""
-        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.Assign)]
-        return [n.value for n in found if any(isinstance(t, ast.Name) and t.id == name for t in n.targets)]
+        return self._origins.get(name, [])
+
+    @cached_property
+    def _origins(self) -> dict[str, list[ast.expr]]:
+        found: dict[str, list[ast.expr]] = {}
+        for node in (n for n in self.walk(self.tree) if isinstance(n, ast.Assign)):
+            for target in (t for t in node.targets if isinstance(t, ast.Name)):
+                found.setdefault(target.id, []).append(node.value)
+        return found
 
 
 def _root(node: ast.AST) -> ast.Name | None:

@@ -51,7 +51,7 @@ def ghost_branch(case: Case) -> Iterator[Hit]:
             yield Hit(written[0], f"{ast.unparse(written[0].func.value)} {why}")  # type: ignore[attr-defined]
         return
     for test, (node, labels) in case.flow.tests.items():
-        reads = sorted(label for label in labels if label in ("input", "random", "clock") or label.startswith(("lib:", "K:")))
+        reads = sorted(label for label in labels if label in ("input", "random", "clock", "probe") or label.startswith(("lib:", "K:")))
         if reads and _splits(case, test):
             yield Hit(node, f"the condition {ast.unparse(node)} decides at run time whether a kernel does the work", certainty="likely")
 
@@ -172,10 +172,18 @@ def call_count(case: Case) -> Iterator[Hit]:
     if any(e.kind == "replay" for e in case.flow.events):
         return  # a graph is captured after some calls
     for test, (node, labels) in case.flow.tests.items():
-        if "count" in labels:
+        if "count" in labels and not _only_raises(case, node):
             yield Hit(node, f"the condition {ast.unparse(node)} depends on how often it was called")
         elif labels & {"old", "past"} and not labels & {"ptr", "identity"} and _splits(case, test) and _no_memo(case, test):
             yield Hit(node, f"the condition {ast.unparse(node)}, which an earlier call set, decides who does the work", certainty="likely")
+
+
+def _only_raises(case: Case, test: ast.AST) -> bool:
+    """Whether a condition only guards an error."""
+    found = [n for n in case.candidate.nodes if isinstance(n, ast.If) and n.test is test]
+    return any(isinstance(n, ast.Assert) and n.test is test for n in case.candidate.nodes) or (
+        bool(found) and all(isinstance(s, ast.Raise) for s in found[0].body) and not found[0].orelse
+    )
 
 
 def _no_memo(case: Case, test: int) -> bool:

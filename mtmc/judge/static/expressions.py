@@ -57,6 +57,9 @@ class Expressions(Memory):
     def call(self, node: ast.Call, frame: Frame) -> Cells:
         raise NotImplementedError
 
+    def property_of(self, method: str, bound: Cells) -> Cells:
+        raise NotImplementedError
+
     def _constant(self, node: ast.Constant, frame: Frame) -> Cells:
         return self.new("const", known=node.value)
 
@@ -104,17 +107,23 @@ class Expressions(Memory):
                 return self.state.variables[f"@{owner}", name]
         if method := self.candidate.method(thing, name):
             bound = self.new(f"fn:{method}", f"self:{thing}")
-            return bound
+            return self.property_of(method, bound)
         if name == "apply" and self.candidate.method(thing, "forward"):
             return self.new(f"apply:{thing}")
-        return self.new("meta") if name == "training" else self.new(f"param:{name}")
+        if name == "training":
+            return self.new("meta")
+        plain = thing in self.candidate.classes and not any(self.candidate.foreign(c) for c in self.candidate.bases(thing))
+        return self.new("?") if plain else self.new(f"param:{name}")
 
     def fact(self, base: Cells, name: str, arguments: Sequence[Any] = ()) -> Cells:
         """Something asked about a tensor that its elements do not decide; its value where the input's text tells."""
         spec = self.spec(base)
         extra = ["ptr"] if name in IDENTITY else ["count"] if "count" in self.labels(base) else []
         answer = _answer(spec, name, arguments) if spec is not None else MISSING
-        return self.new("meta", *extra, *(["past"] if "old" in self.labels(base) else []), known=answer)
+        found = self.new("meta", *extra, *(["past"] if "old" in self.labels(base) else []), known=answer)
+        if extra:
+            self.pointees[next(iter(found))] = base
+        return found
 
     def _subscript(self, node: ast.Subscript, frame: Frame) -> Cells:
         base, key = self.evaluate(node.value, frame), self.evaluate(node.slice, frame)

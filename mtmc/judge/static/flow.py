@@ -115,7 +115,7 @@ class _Run(Library):
 
     def _entry(self, name: str, specs: list[Spec | None]) -> list[Returned]:
         function = self.candidate.functions[name]
-        owner = self.candidate.owner if "." in name else ""
+        owner = self.candidate.model if "." in name else ""
         if owner:
             self.phase = "init"
             made = self.candidate.method(owner, "__init__")
@@ -128,6 +128,11 @@ class _Run(Library):
         count = len(specs) or len(names) - len(function.args.defaults)
         inputs = [self._input(specs[i] if i < len(specs) else None) for i in range(count)]
         self._parameters(function, Arguments(inputs), owner, frame)
+        given = self.state.variables.get((f"@{owner}", name.rpartition(".")[2]), EMPTY)
+        if any(True for _ in self.things(given, "fn:")):  # self.forward = another
+            node = ast.copy_location(ast.Call(ast.Name(name), [], []), function)
+            self._leave(function, self.invoke(given, Arguments(inputs), node), frame)
+            function = ast.FunctionDef(name, function.args, [], [])
         if owner and not name.startswith(f"{owner}.") and self._is_reference(name, function):
             self.note("reference", name, function)
         self.running.append(name)
@@ -213,14 +218,18 @@ class _Run(Library):
     def _on_classdef(self, node: ast.ClassDef, frame: Frame) -> None:
         self._put(node.name, self.new(f"class:{node.name}"), frame)
         for statement in node.body:
-            if isinstance(statement, ast.Assign):
-                for target in statement.targets:
+            if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+                for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
                     if isinstance(target, ast.Name):
                         self.state.variables[f"@{node.name}", target.id] = self.evaluate(statement.value, frame)
 
     def _on_assign(self, node: ast.Assign, frame: Frame) -> None:
         jitted = [t.id for t in node.targets if isinstance(t, ast.Name) and t.id in self.candidate.kernels]
-        cells = self.new(f"kernel:{jitted[0]}") if jitted else self.evaluate(node.value, frame)
+        value = node.value
+        cells = self.new(f"kernel:{jitted[0]}") if jitted else self.evaluate(value, frame)
+        if isinstance(value, ast.BinOp) and ast.unparse(value.left) == ast.unparse(node.targets[0]):  # n = n + 1
+            parts = self.evaluate(value.left, frame), self.evaluate(value.right, frame)
+            cells = self.new("meta", "count") if self._counts(node.targets[0], *parts, frame) else cells
         for target in node.targets:
             if self._each(target, node.value, frame):
                 continue
@@ -242,14 +251,19 @@ class _Run(Library):
 
     def _on_augassign(self, node: ast.AugAssign, frame: Frame) -> None:
         old, new = self.evaluate(node.target, frame), self.evaluate(node.value, frame)
-        counted = not isinstance(node.target, ast.Name) or node.target.id in frame.outer
-        if counted and self.labels(old) <= PLAIN | {"old"} and not is_data(self.labels(new)):
+        if self._counts(node.target, old, new, frame):
             self.bind(node.target, self.new("meta", "count"), frame)
         elif is_data(self.contents(old)) and not self.contents(old) <= {"old", "const"}:
             made = self.binary(node, node.op, old, new)
             self.add(old, self.labels(made))
         else:
             self.bind(node.target, self.binary(node, node.op, old, new), frame)
+
+    def _counts(self, target: ast.expr, old: Cells, step: Cells, frame: Frame) -> bool:
+        """Whether something that lives on from call to call moves by a number of the text."""
+        kept = not isinstance(target, ast.Name) or target.id in frame.outer
+        number = isinstance(self.value(step), (int, float))
+        return kept and number and self.labels(old) <= PLAIN | {"old"}
 
     def bind(self, target: ast.expr, cells: Cells, frame: Frame) -> None:
         """Give a name, attribute or item its cells."""
@@ -322,6 +336,19 @@ class _Run(Library):
         ends = [one if alive else None, self.state if self.alive else None]
         self.alive = alive or self.alive
         self.state = joined(ends) or self.state
+
+    def _on_match(self, node: ast.Match, frame: Frame) -> None:
+        """Any of the cases, or none."""
+        subject = self.evaluate(node.subject, frame)
+        ends, before = [self.state.copy()], self.state
+        for case in node.cases:
+            self.state, self.alive = before.copy(), True
+            for name in (n.name for n in ast.walk(case.pattern) if isinstance(n, ast.MatchAs) and n.name):
+                self._put(name, subject, frame)
+            self.body(case.body, frame)
+            ends += [self.state] if self.alive else []
+        whole = any(isinstance(c.pattern, ast.MatchAs) and c.pattern.pattern is None and c.guard is None for c in node.cases)
+        self.state, self.alive = joined(ends[1:] if whole else ends) or before, not whole or len(ends) > 1
 
     def _on_for(self, node: ast.For, frame: Frame) -> None:
         items = self.evaluate(node.iter, frame)
@@ -410,7 +437,7 @@ def _changed(candidate: Candidate) -> frozenset[str]:
     for name, function in candidate.called.items():
         if name.endswith("__init__") or name in candidate.kernels:
             continue
-        for node in ast.walk(function):
+        for node in candidate.walk(function):
             found |= _written(node)
     return frozenset(found)
 

@@ -132,6 +132,8 @@ def monkey_patch(case: Case) -> Iterator[Hit]:
         if under(name, PATCHERS):
             yield Hit(node, f"{name} changes what others' calls do")
     for call, _ in case.candidate.calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("register_forward_hook", "register_forward_pre_hook"):
+            yield Hit(call, f"{ast.unparse(call.func)} replaces what forward gets or gives", certainty="likely")
         if isinstance(call.func, ast.Attribute) and call.func.attr == "impl" and call.args and isinstance(call.args[0], ast.Constant):
             yield Hit(call, f"{ast.unparse(call.func)} replaces the operator {call.args[0].value}")
 

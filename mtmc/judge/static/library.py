@@ -23,6 +23,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "math.prod": math.prod, "math.sqrt": math.sqrt, "torch.Size": tuple, "all": all, "any": any,
     "triton.cdiv": lambda a, b: -(-a // b), "triton.next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length(),
 }  # fmt: skip
+PROBES = ("torch.cuda.is_current_stream_capturing", "torch.cuda.memory_allocated", "torch.cuda.utilization")
+HIDDEN = ("torch._C._nn.", "torch._C._VariableFunctions.", "torch._C.TensorBase.", "torch._C._TensorBase.")  # operators
 DICTIONARIES = (
     "dict", "collections.OrderedDict", "collections.defaultdict", "weakref.WeakKeyDictionary", "weakref.WeakValueDictionary",
 )  # fmt: skip
@@ -118,6 +120,12 @@ class Library(Calls):
             return arguments.union or self.new("const")
         if full.startswith("torch.nn.") and not full.startswith("torch.nn.functional") and full.split(".")[-1][:1].isupper():
             return arguments.union | self.new(f"mod:{full.split('.')[-1]}", "param:")
+        if full.startswith("triton.") and is_data(labels) and not full.startswith("triton.testing."):
+            return arguments.union  # descriptors and other wrappers lead to their tensor
+        if full in PROBES:
+            return self.new("meta", "probe")
+        if full.startswith(HIDDEN):
+            return self._compute(ops.verb(full), arguments, node)
         if full.startswith(ops.PLAIN_PREFIXES) and full not in ("torch.float", "torch.compile"):
             return self.new("meta") if not is_data(labels) else self.new("meta", *(labels & PLAIN))
         return EMPTY

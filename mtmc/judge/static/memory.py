@@ -8,7 +8,7 @@ name that may be one of several things leads to several cells. Labels say where 
     meta        shapes, types, plain values     const      literals                 uninit     memory that nobody wrote
     old         left by an earlier call         copied     moved elsewhere            ?          not known
     ptr, random, clock, env, count, past, identity: plain values that come from an address, chance, a clock, the environment, a
-    counter, an earlier call, a comparison of objects; dict: a dictionary
+    counter, an earlier call, a comparison of objects, the state of CUDA (probe); dict: a dictionary
     fn: kernel: class: obj: mod: name: super: ext graph    things to call
 """
 
@@ -26,7 +26,7 @@ Path = tuple[tuple[int, bool], ...]
 
 EMPTY: Cells = frozenset()
 MISSING = object()
-PLAIN = frozenset({"meta", "const", "ptr", "random", "clock", "env", "count", "past", "identity", "dict"})
+PLAIN = frozenset({"meta", "const", "ptr", "random", "clock", "env", "count", "past", "identity", "dict", "probe"})
 CALLABLE = ("fn:", "kernel:", "class:", "obj:", "mod:", "name:", "super:", "self:", "apply:")
 
 
@@ -131,11 +131,12 @@ class Exhausted(Exception):
 
 @dataclass
 class Memory:
-    """Cells of one run. `known` are cells with a value that the text decides; `specs` those that are inputs."""
+    """Cells of one run. `known` are cells with a value that the text decides, `specs` inputs, `pointees` where addresses lead."""
 
     state: State = field(default_factory=State)
     known: dict[int, Any] = field(default_factory=dict)
     specs: dict[int, Spec] = field(default_factory=dict)
+    pointees: dict[int, Cells] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)

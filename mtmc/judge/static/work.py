@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from mtmc.judge.static.candidate import Candidate
 from mtmc.judge.static.memory import Labels, from_kernel
@@ -14,7 +15,7 @@ def launches_written(candidate: Candidate) -> list[ast.Call]:
     """Launches in the text of what the entry calls, whether or not a condition lets them happen."""
     found = []
     for function in candidate.called.values():
-        for node in ast.walk(function):
+        for node in candidate.walk(function):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
                 names = {n.id for n in ast.walk(node.func.value) if isinstance(n, ast.Name)}
                 if names & candidate.kernels.keys():
@@ -39,6 +40,8 @@ def no_kernel(case: Case) -> Iterator[Hit]:
         if source.whole and not source.has_kernel and not others:
             calls = ", ".join(f"at::{name}" for name in source.aten_calls[:3])
             yield Hit(source.node, f"the compiled C++ launches no kernel of its own{f'; it calls {calls}' if calls else ''}")
+    if not case.candidate.entries and (case.candidate.owner in case.candidate.own_names | case.candidate.imports):
+        yield Hit(case.candidate.tree.body[0], "ModelNew is not written in this file", certainty="likely")
     if unsure(case) or case.flow.named("launch", "replay", "empty launch") or launches_written(case.candidate):
         return
     if any(e.kind == "cached" for e in case.flow.events):
@@ -97,10 +100,21 @@ def copy_kernel(case: Case) -> Iterator[Hit]:
 
 def reference_call(case: Case) -> Iterator[Hit]:
     """The reference's own forward is run, other than in a guard's fallback."""
+    for node in case.candidate.nodes:
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and (theirs := _of_reference(case, node)):
+            yield Hit(node, f"{theirs} is imported, which is the reference")
     for event in case.flow.named("reference"):
         if _guard(case, event.path):
             continue
         yield Hit(event.node, f"the reference's own computation is called ({event.name})")
+
+
+def _of_reference(case: Case, node: ast.Import | ast.ImportFrom) -> str:
+    """Name of an imported module that is the reference's file."""
+    problem = case.candidate.problem
+    stems = {"reference", PurePath(problem.path).stem if problem else "reference"} - {"torch", "triton", "math"}
+    names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+    return next((name for name in names if name.split(".")[-1] in stems), "")
 
 
 def _guard(case: Case, path: tuple[tuple[int, bool], ...]) -> bool:
@@ -116,5 +130,5 @@ def _guard(case: Case, path: tuple[tuple[int, bool], ...]) -> bool:
 
 def plain(labels: Labels) -> bool:
     """Whether a condition is one on shapes, types and attributes, which no element, clock, counter or chance decides."""
-    odd = {"input", "random", "clock", "count", "env", "identity", "ref"}
+    odd = {"input", "random", "clock", "count", "env", "identity", "ref", "probe"}
     return not labels & odd and not any(label.startswith(("K:", "copy:", "lib:")) for label in labels)
