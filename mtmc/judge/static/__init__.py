@@ -1,15 +1,14 @@
-"""Static checks: what a candidate's text gives away before anything runs. docs/checks.md lists what each rule finds and misses.
+"""Static checks: what a candidate's text gives away before anything runs. docs/checks.md says what each finds and misses.
 
 Pure work on the syntax tree: nothing is imported, nothing is run.
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator
 
 from mtmc.errors import BadInput
-from mtmc.judge.static import control, harness, numbers, state, work
+from mtmc.judge.static import compilers, control, harness, numbers, state, switches, work
 from mtmc.judge.static.candidate import Candidate
 from mtmc.judge.static.rule import Case, Hit, Rule
 from mtmc.problem import Problem
@@ -17,9 +16,9 @@ from mtmc.verdict import Finding
 
 # In the order in which findings are told: first what a person would call the reason.
 RULES: dict[str, Rule] = {
-    "inductor_code": Rule("reject", "certain", harness.inductor_code),
-    "torch_compile": Rule("reject", "certain", harness.torch_compile),
-    "monkey_patch": Rule("reject", "certain", harness.monkey_patch),
+    "inductor_code": Rule("reject", "certain", compilers.inductor_code),
+    "torch_compile": Rule("reject", "certain", compilers.torch_compile),
+    "monkey_patch": Rule("reject", "certain", switches.monkey_patch),
     "introspection": Rule("reject", "certain", control.introspection),
     "dynamic_code": Rule("reject", "certain", control.dynamic_code),
     "environment": Rule("reject", "certain", control.environment),
@@ -27,8 +26,8 @@ RULES: dict[str, Rule] = {
     "threads": Rule("reject", "certain", harness.threads),
     "other_stream": Rule("reject", "certain", harness.other_stream),
     "timing": Rule("reject", "certain", harness.timing),
-    "global_flag": Rule("reject", "certain", harness.global_flag),
-    "lazy_output": Rule("reject", "certain", harness.lazy_output),
+    "global_flag": Rule("reject", "certain", switches.global_flag),
+    "lazy_output": Rule("reject", "certain", switches.lazy_output),
     "version_counter": Rule("reject", "certain", state.version_counter),
     "pointer_cache": Rule("reject", "certain", state.pointer_cache),
     "call_count": Rule("reject", "certain", control.call_count),
@@ -49,7 +48,7 @@ LIBRARY_USE = ("no_kernel", "copy_kernel", "unused_result")
 
 
 def select(names: Iterable[str] | None = None) -> dict[str, Rule]:
-    """Rules by name (`static.NAME` or `NAME`), in the table's order; all without names. Raises BadInput for an unknown one."""
+    """Rules by name (`static.NAME` or `NAME`), in the table's order; all by default. Raises BadInput for unknown ones."""
     if names is None:
         return dict(RULES)
     wanted = [name.removeprefix("static.") for name in names]
@@ -62,15 +61,19 @@ def select(names: Iterable[str] | None = None) -> dict[str, Rule]:
 def check(
     source: str, problem: Problem | None = None, entry: str = "", names: Iterable[str] | None = None
 ) -> tuple[Finding, ...]:
-    """Findings of the selected rules, those that reject first. Raises SyntaxError for text that does not parse.
+    """Findings of the selected rules, those that reject first; none for text that does not parse, which importing it tells.
 
     `entry` is what will be called: a function's name, or a method of `ModelNew`; by default `ModelNew.kernels` or
     `.forward`, or every public function of a file without `ModelNew`. With a method given, only what it calls is looked at:
     the rest of such a program was written by `mtmc` itself.
     """
+    rules = select(names)
     case = Case(Candidate(source, problem, entry))
-    ast.parse(source)
-    found = [finding for name, rule in select(names).items() for finding in _findings(name, rule, case)]
+    try:
+        case.candidate.tree  # noqa: B018
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    found = [finding for name, rule in rules.items() for finding in _findings(name, rule, case)]
     return tuple(sorted(found, key=lambda finding: finding.level != "reject"))
 
 

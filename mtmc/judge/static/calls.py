@@ -167,7 +167,7 @@ class Calls(Expressions):
                 found |= self._own_method(kind, thing, name, base, arguments, node)
         return found or self._tensor_method(base, name, arguments, node)
 
-    def _own_method(self, kind: str, thing: str, name: str, base: Cells, arguments: Arguments, node: ast.Call) -> Cells:  # noqa: PLR0913
+    def _own_method(self, kind: str, thing: str, name: str, base: Cells, arguments: Arguments, node: ast.Call) -> Cells:
         owner = thing
         names = [name, *(["forward"] if name == "__call__" or (kind == "class:" and name == "apply") else [])]
         places = self.candidate.bases(thing)
@@ -266,9 +266,9 @@ class Calls(Expressions):
             if not put[frame.number, name]:
                 put[frame.number, name] = self._default(default)
         rest = given[len(names) :]
-        for extra, cells in ((spec.vararg, rest), (spec.kwarg, list(arguments.named.values()))):
+        for extra, held in ((spec.vararg, rest), (spec.kwarg, list(arguments.named.values()))):
             if extra is not None:
-                put[frame.number, extra.arg] = EMPTY.union(*cells) or self.new("const")
+                put[frame.number, extra.arg] = EMPTY.union(*held) or self.new("const")
         if arguments.loose:
             for name in names[1 if owner else 0 :]:
                 put[frame.number, name] |= arguments.union
@@ -283,7 +283,11 @@ class Calls(Expressions):
 
     def _default(self, node: ast.expr) -> Cells:
         """A default; a list or dict lives on from call to call."""
-        return self.new("old", "dict") if isinstance(node, (ast.List, ast.Dict, ast.Set, ast.Call)) else self.evaluate(node, self.top)
+        return (
+            self.new("old", "dict")
+            if isinstance(node, (ast.List, ast.Dict, ast.Set, ast.Call))
+            else self.evaluate(node, self.top)
+        )
 
     def launch(self, node: ast.Call, base: Cells, grid: Cells, arguments: Arguments) -> Cells:
         """A kernel's launch: what it stores into is now made of what it reads."""
@@ -306,10 +310,13 @@ class Calls(Expressions):
 
     def _followed(self, arguments: Arguments) -> Arguments:
         """Tensors instead of their addresses."""
-        def led(cells: Cells) -> Cells:
-            return cells.union(*(self.pointees.get(cell, EMPTY) for cell in cells))
 
-        return Arguments([led(c) for c in arguments.positional], {n: led(c) for n, c in arguments.named.items()}, arguments.loose)
+        def led(cells: Cells) -> Cells:
+            return cells.union(*[self.pointees.get(cell, EMPTY) for cell in cells])
+
+        return Arguments(
+            [led(c) for c in arguments.positional], {n: led(c) for n, c in arguments.named.items()}, arguments.loose
+        )
 
     def _store(self, name: str, function: Function, arguments: Arguments, weak: bool) -> None:
         names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
@@ -344,7 +351,7 @@ class Calls(Expressions):
     def _replay(self, node: ast.Call) -> Cells:
         """A CUDA graph computes again from what its static inputs hold now."""
         self.note("replay", "CUDAGraph", node)
-        kept = [c for c, labels in self.state.labels.items() if "old" in labels or "captured" in labels]
+        kept = [c for c, labels in self.state.labels.items() if "old" in labels]
         fresh = {label for c in kept for label in self.state.labels[c]}
         self.add(frozenset(kept), {*fresh, "K:graph"} - {"uninit", "graph"})
         return self.new("meta")
@@ -355,4 +362,3 @@ class Calls(Expressions):
 
     def _tensor_method(self, base: Cells, name: str, arguments: Arguments, node: ast.Call) -> Cells:
         raise NotImplementedError
-

@@ -1,4 +1,4 @@
-"""One candidate's text as the rules see it: full names, functions, kernels, what the judge would run, what is the reference's.
+"""One candidate's text as the rules see it: full names, functions, kernels, what would run, what is the reference's.
 
 Only what runs when the judge imports and calls a file is looked at: its top level without the `__main__` block, and every
 function mentioned from there or from the entry. Text that stands in the reference word for word is the user's, not the
@@ -30,13 +30,14 @@ JIT = (
 # Calls that give a compiled kernel, or a module of them, from text.
 BUILDERS = (
     "torch.utils.cpp_extension.load_inline", "torch.utils.cpp_extension.load", "torch.cuda._compile_kernel",
-    "torch.cuda.jiterator._create_jit_fn", "torch.cuda.jiterator._create_multi_output_jit_fn", "cupy.RawKernel", "cupy.RawModule",
-    "cupy.ElementwiseKernel", "cupy.ReductionKernel", "pycuda.compiler.SourceModule",
+    "torch.cuda.jiterator._create_jit_fn", "torch.cuda.jiterator._create_multi_output_jit_fn", "cupy.RawKernel",
+    "cupy.RawModule", "cupy.ElementwiseKernel", "cupy.ReductionKernel", "pycuda.compiler.SourceModule",
 )  # fmt: skip
 # Methods that PyTorch or the judge calls without anybody naming them.
 CALLED = frozenset({
-    "forward", "kernels", "train", "eval", "to", "cuda", "cpu", "half", "float", "apply", "parameters", "named_parameters",
-    "buffers", "named_buffers", "modules", "named_modules", "children", "state_dict", "load_state_dict", "backward",
+    "forward", "kernels", "train", "eval", "to", "cuda", "cpu", "half", "float", "apply", "parameters",
+    "named_parameters", "buffers", "named_buffers", "modules", "named_modules", "children", "state_dict",
+    "load_state_dict", "backward",
 })  # fmt: skip
 BUILTINS = frozenset(dir(builtins))
 NOT_CALLED = frozenset({"get_inputs", "get_init_inputs", "main"})

@@ -16,12 +16,13 @@ LAUNCHES = frozenset({"<<<", "cudaLaunchKernel", "cudaLaunchKernelEx", "cuLaunch
 NAMESPACES = frozenset({"at", "torch", "aten"})
 # What C++ asks of ATen without having it compute.
 ATEN_PLAIN = frozenset({
-    "Tensor", "empty", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "TensorOptions", "cuda", "kFloat",
-    "kHalf", "kCUDA", "ScalarType", "Half", "BFloat16", "kFloat32", "kInt", "kLong", "IntArrayRef", "Device", "device", "dtype",
-    "optional", "List", "Scalar", "native", "CheckedFrom", "kBFloat16", "kFloat16", "kDouble", "kBool", "nn", "AutoDispatchBelowAutograd",
-    "PackedTensorAccessor32", "RestrictPtrTraits", "opmath_type", "acc_type", "Generator", "PhiloxCudaState", "OptionalTensorRef",
-    "kInt64", "kInt32", "kByte", "kChar", "kInt8", "kUInt8", "indexing", "Slice", "None", "ArrayRef", "str", "TensorList", "elementSize",
-    "Library", "getNumGPUs", "detail", "tensor", "from_blob", "arange", "dtype", "layout", "headeronly", "stable", "jit", "autograd",
+    "Tensor", "empty", "empty_like", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "TensorOptions",
+    "cuda", "kFloat", "kHalf", "kCUDA", "ScalarType", "Half", "BFloat16", "kFloat32", "kInt", "kLong", "IntArrayRef",
+    "Device", "device", "dtype", "optional", "List", "Scalar", "native", "CheckedFrom", "kBFloat16", "kFloat16",
+    "kDouble", "kBool", "nn", "AutoDispatchBelowAutograd", "PackedTensorAccessor32", "RestrictPtrTraits",
+    "opmath_type", "acc_type", "Generator", "PhiloxCudaState", "OptionalTensorRef", "kInt64", "kInt32", "kByte",
+    "kChar", "kInt8", "kUInt8", "indexing", "Slice", "None", "ArrayRef", "str", "TensorList", "elementSize", "Library",
+    "getNumGPUs", "detail", "tensor", "from_blob", "arange", "layout", "headeronly", "stable", "jit", "autograd",
 })  # fmt: skip
 
 

@@ -333,4 +333,3 @@ def _of_shape(shape: tuple[int, ...], name: str, arguments: Sequence[Any]) -> An
     if not arguments:
         return shape
     return _or_missing(apply(operator.getitem, shape, arguments[0]))
-

@@ -1,4 +1,4 @@
-"""What a Triton kernel stores: for each destination, which of its parameters the stored value comes from, and whether it is a copy.
+"""What a Triton kernel stores: for each destination, which parameters the value comes from, and whether it is a copy.
 
 A small dataflow over the kernel's text: values know the parameters that they are addressed by (`at`), the tensors whose
 elements they hold (`data`), and whether they are those elements unchanged (`copy`).
@@ -43,7 +43,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Store:
-    """One store: parameters its address is made of, parameters the value comes from, and whether it is loaded elements as they are.
+    """One store: parameters its address is made of, those the value comes from, and whether it stores what it loaded.
 
     `reads` are the parameters it loads from (with those that address them); without any, no input decides the value.
     """
@@ -127,7 +127,9 @@ def _assign(target: ast.expr, value: Value, env: dict[str, Value]) -> None:
     if isinstance(target, ast.Name):
         env[target.id] = value if value.text else replace(value, text=f"{target.id}@{target.lineno}")
     elif isinstance(target, (ast.Tuple, ast.List)):
-        parts = value.parts if len(value.parts) == len(target.elts) else (replace(value, text="", parts=()),) * len(target.elts)
+        parts = (
+            value.parts if len(value.parts) == len(target.elts) else (replace(value, text="", parts=()),) * len(target.elts)
+        )
         for one, part in zip(target.elts, parts, strict=True):
             _assign(one, part, env)
 

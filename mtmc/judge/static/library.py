@@ -12,21 +12,29 @@ from mtmc.judge.static import operators as ops
 from mtmc.judge.static.calls import Arguments, Calls
 from mtmc.judge.static.candidate import BUILDERS, JIT
 from mtmc.judge.static.expressions import DTYPES, IDENTITY
-from mtmc.judge.static.memory import EMPTY, MISSING, PLAIN, Cells, Name, Spec, is_data
+from mtmc.judge.static.memory import EMPTY, MISSING, PLAIN, Cells, Labels, Name, Spec, is_data
 
 GRAPHS = ("torch.cuda.CUDAGraph", "torch.cuda.graphs.CUDAGraph")
-CLOCKS = ("time.", "datetime.", "timeit.")
-DICE = ("random.", "secrets.", "uuid.", "numpy.random.", "os.urandom")
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "len": len, "int": int, "float": float, "bool": bool, "abs": abs, "max": max, "min": min, "str": str, "tuple": tuple,
-    "list": lambda *v: tuple(*v), "range": range, "sum": sum, "round": round, "math.ceil": math.ceil, "math.floor": math.floor,
-    "math.prod": math.prod, "math.sqrt": math.sqrt, "torch.Size": tuple, "all": all, "any": any,
+    "len": len, "int": int, "float": float, "bool": bool, "abs": abs, "max": max, "min": min, "str": str,
+    "tuple": tuple, "list": tuple, "range": range, "sum": sum, "round": round, "math.ceil": math.ceil,
+    "math.floor": math.floor, "math.prod": math.prod, "math.sqrt": math.sqrt, "torch.Size": tuple, "all": all, "any": any,
     "triton.cdiv": lambda a, b: -(-a // b), "triton.next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length(),
 }  # fmt: skip
-PROBES = ("torch.cuda.is_current_stream_capturing", "torch.cuda.memory_allocated", "torch.cuda.utilization")
+ORIGINS = {  # label of a plain value → calls that give it
+    "env": ("os.environ", "os.getenv"),
+    "clock": ("time.", "datetime.", "timeit."),
+    "random": ("random.", "secrets.", "uuid.", "numpy.random.", "os.urandom"),
+    "probe": ("torch.cuda.is_current_stream_capturing", "torch.cuda.memory_allocated", "torch.cuda.utilization"),
+    "count": ("itertools.count",),
+}
+NUMBERS = ("int", "float", "bool", "any", "all", "sum", "max", "min", "abs", "round")
+THROUGH = ("itertools.", "collections.", "weakref.ref", "weakref.proxy")
+TYPES = ("torch.float", "torch.compile")  # they begin with the name of something plain
 HIDDEN = ("torch._C._nn.", "torch._C._VariableFunctions.", "torch._C.TensorBase.", "torch._C._TensorBase.")  # operators
 DICTIONARIES = (
-    "dict", "collections.OrderedDict", "collections.defaultdict", "weakref.WeakKeyDictionary", "weakref.WeakValueDictionary",
+    "dict", "collections.OrderedDict", "collections.defaultdict", "weakref.WeakKeyDictionary",
+    "weakref.WeakValueDictionary",
 )  # fmt: skip
 KNOWN = {"torch.cuda.is_available": True, "torch.jit.is_scripting": False, "torch.jit.is_tracing": False}
 
@@ -98,37 +106,37 @@ class Library(Calls):
     def _plain(self, full: str, arguments: Arguments, node: ast.Call) -> Cells:
         """Calls that give no tensor, or hand on what they get; empty for all others."""
         labels = self.contents(*arguments.every)
-        if full.startswith(("os.environ", "os.getenv")):
-            return self.new("meta", "env")
-        if full.startswith(CLOCKS):
-            return self.new("meta", "clock")
-        if full.startswith(DICE):
-            return self.new("meta", "random")
-        if full == "next" or full.startswith("itertools.count"):
-            return self.new("meta", *(["count"] if "." in full else []), *(labels & {"count"})) | (arguments.union if labels - PLAIN else EMPTY)
-        if full in ("id", "hash"):
-            return self.new("meta", "ptr") if is_data(labels) else self.new("meta")
-        if full in ops.PLAIN_BUILTINS:
-            return self.new("meta", *(labels & PLAIN))
+        if full.startswith(HIDDEN):
+            return self._compute(ops.verb(full), arguments, node)
         if full in ("map", "filter", "functools.partial", "functools.reduce") and arguments.positional:
             return self._applied(full, arguments, node)
-        if full in ("int", "float", "bool", "any", "all", "sum", "max", "min", "abs", "round") and is_data(labels):
+        if full.startswith("torch.nn.") and not full.startswith("torch.nn.functional") and full.split(".")[-1][:1].isupper():
+            return arguments.union | self.new(f"mod:{full.split('.')[-1]}", "param:")
+        return self._origin(full, labels) or self._through(full, arguments, labels) or self._fact_of(full, labels)
+
+    def _origin(self, full: str, labels: Labels) -> Cells:
+        """Plain values that say where they come from."""
+        for label, names in ORIGINS.items():
+            if full.startswith(names):
+                return self.new("meta", label)
+        if full in ("id", "hash"):
+            return self.new("meta", *(["ptr"] if is_data(labels) else []))
+        return self.new("meta", "count") if full == "next" and "count" in labels else EMPTY
+
+    def _through(self, full: str, arguments: Arguments, labels: Labels) -> Cells:
+        """Calls whose result is, or leads to, what they get."""
+        if full in NUMBERS and is_data(labels):
             return self.new(*labels, "meta")
         if full in DICTIONARIES:
             return self.new("const", "dict") | arguments.union
-        if full in ops.THROUGH_BUILTINS or full.startswith(("itertools.", "collections.")) or full in ("weakref.ref", "weakref.proxy"):
-            return arguments.union or self.new("const")
-        if full.startswith("torch.nn.") and not full.startswith("torch.nn.functional") and full.split(".")[-1][:1].isupper():
-            return arguments.union | self.new(f"mod:{full.split('.')[-1]}", "param:")
         if full.startswith("triton.") and is_data(labels) and not full.startswith("triton.testing."):
             return arguments.union  # descriptors and other wrappers lead to their tensor
-        if full in PROBES:
-            return self.new("meta", "probe")
-        if full.startswith(HIDDEN):
-            return self._compute(ops.verb(full), arguments, node)
-        if full.startswith(ops.PLAIN_PREFIXES) and full not in ("torch.float", "torch.compile"):
-            return self.new("meta") if not is_data(labels) else self.new("meta", *(labels & PLAIN))
-        return EMPTY
+        through = full in ops.THROUGH_BUILTINS or full.startswith(THROUGH)
+        return (arguments.union or self.new("const")) if through else EMPTY
+
+    def _fact_of(self, full: str, labels: Labels) -> Cells:
+        plain = full in ops.PLAIN_BUILTINS or (full.startswith(ops.PLAIN_PREFIXES) and full not in TYPES)
+        return self.new("meta", *(labels & PLAIN)) if plain else EMPTY
 
     def _applied(self, full: str, arguments: Arguments, node: ast.Call) -> Cells:
         function, rest = arguments.positional[0], Arguments(arguments.positional[1:], arguments.named, loose=True)

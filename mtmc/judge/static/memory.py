@@ -1,15 +1,16 @@
 """What the dataflow remembers: cells with labels, and the variables and attributes that lead to them.
 
-A cell is one tensor, number or object; views share their tensor's cell, a container leads to the cells of all it holds, and a
-name that may be one of several things leads to several cells. Labels say where a cell's contents come from:
+A cell is one tensor, number or object; views share their tensor's cell, a container leads to the cells of all it holds, and
+a name that may be one of several things leads to several cells. Labels say where a cell's contents come from:
 
-    input       an input's elements             K:NAME     stored by kernel NAME    copy:NAME  stored by a kernel that only copies
-    param:NAME  the model's state               lib:NAME   a PyTorch operator       ref        the reference's own forward
-    meta        shapes, types, plain values     const      literals                 uninit     memory that nobody wrote
-    old         left by an earlier call         copied     moved elsewhere            ?          not known
-    ptr, random, clock, env, count, past, identity: plain values that come from an address, chance, a clock, the environment, a
-    counter, an earlier call, a comparison of objects, the state of CUDA (probe); dict: a dictionary
-    fn: kernel: class: obj: mod: name: super: ext graph    things to call
+    input       an input's elements           K:NAME    stored by kernel NAME   copy:NAME  stored by one that only copies
+    param:NAME  the model's state             lib:NAME  a PyTorch operator      ref        the reference's own forward
+    meta        shapes, types, plain values   const     literals                uninit     memory that nobody wrote
+    old         left by an earlier call       copied    moved elsewhere         ?          not known
+
+Plain values also say where they come from: ptr an address, random chance, clock, env the environment, count a counter, past
+an earlier call, identity a comparison of objects, probe the state of CUDA; dict is a dictionary. Things to call have labels
+with a kind: `fn:`, `kernel:`, `class:`, `obj:`, `mod:`, `name:`, `super:`, and `ext`, `graph`.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ class Exhausted(Exception):
 
 @dataclass
 class Memory:
-    """Cells of one run. `known` are cells with a value that the text decides, `specs` inputs, `pointees` where addresses lead."""
+    """Cells of one run. `known` are those with a value that the text decides, `pointees` says where addresses lead."""
 
     state: State = field(default_factory=State)
     known: dict[int, Any] = field(default_factory=dict)

@@ -12,13 +12,17 @@ from mtmc.judge.static.rule import Case, Hit
 
 TABLE = 8  # numbers in one literal, from which on it is a table
 LARGE = 256  # sizes from here on are the problem's rather than a tile's
-LOWER = frozenset({"float16", "bfloat16", "half", "float8_e4m3fn", "float8_e5m2", "float8e4nv", "float8e5", "int8", "tf32", "bf16"})
+LOWER = frozenset(
+    {"float16", "bfloat16", "half", "float8_e4m3fn", "float8_e5m2", "float8e4nv", "float8e5", "int8", "tf32", "bf16"}
+)
 CASTS = frozenset({"half", "bfloat16"})
-CUDA_LOWER = frozenset({"__half", "half", "__nv_bfloat16", "nv_bfloat16", "__float2half", "__float2bfloat16", "kHalf", "kBFloat16", "at_half"})
+CUDA_LOWER = frozenset(
+    {"__half", "half", "__nv_bfloat16", "nv_bfloat16", "__float2half", "__float2bfloat16", "kHalf", "kBFloat16", "at_half"}
+)
 
 
 def hard_coded(case: Case) -> Iterator[Hit]:
-    """Answers in the text, inputs that are recognised by their values, the test's own inputs drawn again; sizes only warn."""
+    """Answers in the text, inputs recognised by their values, the test's own inputs drawn again; sizes only warn."""
     known = _literals(case.candidate.reference)
     for node in case.candidate.nodes:
         if isinstance(node, (ast.List, ast.Tuple)):
@@ -43,9 +47,23 @@ def _literals(candidate: Candidate | None) -> set[float]:
 
 def _as_tensor(case: Case, node: ast.AST) -> bool:
     """Whether a literal becomes a tensor."""
-    names = {t.id for n in ast.walk(case.candidate.tree) if isinstance(n, ast.Assign) and _inside(n.value, node) for t in n.targets if isinstance(t, ast.Name)}
+    names = {
+        t.id
+        for n in ast.walk(case.candidate.tree)
+        if isinstance(n, ast.Assign) and _inside(n.value, node)
+        for t in n.targets
+        if isinstance(t, ast.Name)
+    }
     for call, name in case.candidate.calls:
-        if name in ("torch.tensor", "torch.as_tensor", "torch.Tensor", "torch.FloatTensor", "numpy.array", "torch.from_numpy", "torch.asarray"):
+        if name in (
+            "torch.tensor",
+            "torch.as_tensor",
+            "torch.Tensor",
+            "torch.FloatTensor",
+            "numpy.array",
+            "torch.from_numpy",
+            "torch.asarray",
+        ):
             words = {n.id for a in call.args for n in ast.walk(a) if isinstance(n, ast.Name)}
             if any(_inside(a, node) for a in call.args) or names & words:
                 return True
@@ -58,9 +76,15 @@ def _inside(tree: ast.AST, node: ast.AST) -> bool:
 
 def _recognises(node: ast.AST) -> bool:
     """Whether a condition compares with numbers of the text other than small round ones."""
-    compared = [n for n in ast.walk(node) if isinstance(n, ast.Compare) and any(isinstance(op, (ast.Eq, ast.NotEq, ast.In)) for op in n.ops)]
+    compared = [
+        n
+        for n in ast.walk(node)
+        if isinstance(n, ast.Compare) and any(isinstance(op, (ast.Eq, ast.NotEq, ast.In)) for op in n.ops)
+    ]
     near = [n for n in ast.walk(node) if isinstance(n, ast.Call) and "close" in ast.unparse(n.func)]
-    gap = [n for n in ast.walk(node) if isinstance(n, ast.Call) and ast.unparse(n.func) in ("abs", "math.fabs", "torch.equal")]
+    gap = [
+        n for n in ast.walk(node) if isinstance(n, ast.Call) and ast.unparse(n.func) in ("abs", "math.fabs", "torch.equal")
+    ]
     numbers = [v for n in (*compared, *near, *gap) for v in _numbers(n)]
     gaps = [v for n in ast.walk(node) if isinstance(n, ast.Compare) and gap for v in _numbers(n)]
     return any(v not in (0, 1, -1) for v in (*numbers, *gaps)) or bool(gap and "torch.equal" in ast.unparse(node))

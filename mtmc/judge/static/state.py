@@ -14,7 +14,11 @@ COUNTERS = (
     "torch._C._autograd._unsafe_set_version_counter", "torch.autograd._unsafe_preserve_version_counter",
     "torch.autograd._unsafe_set_version_counter", "torch._C._get_version",
 )  # fmt: skip
-POINTERS = frozenset({"void", "uintptr_t", "intptr_t", "float", "half", "__half", "scalar_t", "TensorImpl", "StorageImpl", "T", "char"})
+POINTERS = frozenset(
+    {"void", "uintptr_t", "intptr_t", "float", "half", "__half", "scalar_t", "TensorImpl", "StorageImpl", "T", "char"}
+)
+INTEGERS = frozenset({"uintptr_t", "intptr_t"})
+TABLES = frozenset({"map", "unordered_map", "set", "unordered_set"})
 MADE = frozenset({"input", "ref", "graph", "?", "uninit"})
 
 
@@ -29,22 +33,26 @@ def pointer_cache(case: Case) -> Iterator[Hit]:
             yield Hit(event.node, f"{event.name} remembers its results by the identity of the tensors it gets")
     for node, labels in case.flow.tests.values():
         if "past" in labels and labels & {"ptr", "identity"}:
-            yield Hit(node, f"the condition {ast.unparse(node)} compares a tensor's address or identity with an earlier one", **softer)
+            yield Hit(
+                node,
+                f"the condition {ast.unparse(node)} compares a tensor's address or identity with an earlier one",
+                **softer,
+            )
     for source in case.cuda:
         if _pointer_map(source):
             yield Hit(source.node, "the C++ keeps a table by the addresses of tensors", certainty="likely")
 
 
 def _pointer_map(source: CudaSource) -> bool:
-    """A static or global map whose key is a pointer, in text that asks for `data_ptr`; or a static pointer compared with one."""
+    """A table whose keys are pointers, or a static pointer that is compared, in text that asks for `data_ptr`."""
     t = source.tokens
-    if "data_ptr" not in t:
-        return False
-    maps = [i for i, token in enumerate(t) if token in ("map", "unordered_map", "set", "unordered_set") and t[i + 1 : i + 2] == ["<"]]
-    keyed = any(POINTERS & set(t[i + 2 : i + 6]) and ("*" in t[i + 2 : i + 6] or "intptr_t" in t[i + 2][-8:]) for i in maps)
-    static = {t[j - 1] for i, token in enumerate(t) if token == "static" for j in [_end(t, i)] if "*" in t[i:j] or "uintptr_t" in t[i:j]}
-    compared = any(t[i] in static and {t[i + 1], t[i + 2]} == {"="} or t[i] in static and t[i - 1 : i] == ["="] and t[i - 2] in "=!" for i in range(2, len(t) - 2))
-    return keyed or compared
+    tables = [t[i + 2 : i + 6] for i in range(len(t)) if t[i] in TABLES and t[i + 1 : i + 2] == ["<"]]
+    keyed = any(POINTERS & set(key) and ("*" in key or INTEGERS & set(key)) for key in tables)
+    statics = [t[i : _end(t, i)] for i in range(len(t)) if t[i] == "static"]
+    kept = {words[-1] for words in statics if "*" in words or INTEGERS & set(words)}
+    compared = any(t[i] in kept and t[i + 1] in "!=" and t[i + 2] == "=" for i in range(len(t) - 2))
+    compared |= any(t[i] in kept and t[i - 1] == "=" and t[i - 2] in "!=" for i in range(2, len(t)))
+    return "data_ptr" in t and (keyed or compared)
 
 
 def _end(tokens: list[str], start: int) -> int:
@@ -58,7 +66,11 @@ def output_memo(case: Case) -> Iterator[Hit]:
         for labels in returned.cells:
             stale = "old" in labels and not labels & MADE and not computes(labels)
             if stale and not any(label.startswith(("K:", "copy:", "param:")) for label in labels):
-                yield Hit(returned.node, "what is returned can be the result of an earlier call, kept and not computed again", certainty="likely")
+                yield Hit(
+                    returned.node,
+                    "what is returned can be the result of an earlier call, kept and not computed again",
+                    certainty="likely",
+                )
 
 
 def version_counter(case: Case) -> Iterator[Hit]:
@@ -101,7 +113,11 @@ def early_work(case: Case) -> Iterator[Hit]:
 def _derived(labels: Labels) -> bool:
     """Whether something was made from weights and no longer follows them."""
     made = "copied" in labels or computes(labels) or any(label.startswith(("K:", "copy:")) for label in labels)
-    return made and any(label.startswith("param:") for label in labels) and not any(label.startswith("mod:") for label in labels)
+    return (
+        made
+        and any(label.startswith("param:") for label in labels)
+        and not any(label.startswith("mod:") for label in labels)
+    )
 
 
 def _is_own(case: Case, stored: Stored) -> bool:

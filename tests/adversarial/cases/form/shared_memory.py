@@ -1,5 +1,5 @@
 # reference: copy
-# expect: wrong aliasing
+# expect: wrong aliasing | rejected static.unused_result
 # twin: own_memory
 import torch
 import torch.nn as nn

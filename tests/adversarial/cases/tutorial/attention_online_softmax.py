@@ -8,8 +8,17 @@ import triton.language as tl
 
 @triton.jit
 def attention_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, length, scale, stride_b, stride_t,
-    WIDTH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    out_ptr,
+    length,
+    scale,
+    stride_b,
+    stride_t,
+    WIDTH: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
 ):
     """Scores of one block of queries against all keys, with a running maximum and sum."""
     start, batch = tl.program_id(0) * BLOCK_M, tl.program_id(1)
@@ -42,5 +51,7 @@ class ModelNew(nn.Module):
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         out = torch.empty_like(q)
         grid = (triton.cdiv(length, 16), batch)
-        attention_kernel[grid](q, k, v, out, length, width**-0.5, q.stride(0), q.stride(1), WIDTH=width, BLOCK_M=16, BLOCK_N=16)
+        attention_kernel[grid](
+            q, k, v, out, length, width**-0.5, q.stride(0), q.stride(1), WIDTH=width, BLOCK_M=16, BLOCK_N=16
+        )
         return out

@@ -39,8 +39,12 @@ class ModelNew(nn.Module):
     def __init__(self):
         super().__init__()
         self.module = load_inline(
-            name="sum_rows_inline", cpp_sources="torch::Tensor sum_rows_cuda(torch::Tensor x);", cuda_sources=source,
-            functions=["sum_rows_cuda"], extra_cuda_cflags=["-O3"], verbose=False,
+            name="sum_rows_inline",
+            cpp_sources="torch::Tensor sum_rows_cuda(torch::Tensor x);",
+            cuda_sources=source,
+            functions=["sum_rows_cuda"],
+            extra_cuda_cflags=["-O3"],
+            verbose=False,
         )
 
     def forward(self, x):

@@ -1,5 +1,5 @@
 # reference: relu_uniform
-# expect: wrong values
+# expect: wrong values | rejected static.copy_kernel
 # twin: both_signs
 import torch
 import torch.nn as nn
