@@ -305,7 +305,6 @@ class Judge:
             seed=seed,
             full_size=problem is self.problem,
             seconds=self.deadlines.verify,
-            fresh=self.fresh,
         )
 
     def _verified_where_it_fits(self, program: Program, seed: int) -> list[Accuracy]:
