@@ -12,7 +12,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from mtmc.capture import capture
 from mtmc.errors import BadInput, InfraError
 from mtmc.floor import floor
 from mtmc.hardware_profiles import Profile, detect, load
-from mtmc.judge import accuracy, auditor, door
+from mtmc.judge import accuracy, auditor, door, static
 from mtmc.judge.executor import Executor, Limits, LocalProcesses
 from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret
 from mtmc.judge.judge import Judge, Variant
@@ -30,12 +30,15 @@ from mtmc.lower import lower
 from mtmc.problem import Problem, instantiate
 from mtmc.program import Program
 from mtmc.shrink import ShrinkResult, find, sizes_of
-from mtmc.verdict import Finding, Infra, Verdict, rejection
+from mtmc.verdict import Finding, Infra, RuntimeFault, Verdict, Verified, rejection
+
+Names = tuple[str, ...] | None  # of checks; None for all
 
 NO_GPU = (
     "No GPU here: kernels ran in the interpreter. Not checked: the compiled code's own arithmetic, races inside one "
     "program, shared memory, streams, and the time."
 )
+ASKS_FOR_CUDA = ("without CUDA", "compiled with CUDA", "NVIDIA driver", "dummy base class", "CUDA_HOME")  # what PyTorch says
 NOT_OWN_SIZE = "The problem's own sizes are beyond the interpreter: values were checked at smaller ones only."
 NOT_TIMED = "No time could be predicted: the candidate does not run on meta tensors."
 
@@ -157,7 +160,8 @@ class _Pair:
     door: door.Door
     profile: Profile
     local: bool
-    checks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    static: Names = None
+    dynamic: Names = None
 
     @property
     def start(self) -> Verification:
@@ -180,15 +184,32 @@ def _pair(problem: Problem, source: str, options: Options) -> _Pair:
     profile = load(options.gpu) if options.gpu else local or load(FALLBACK_GPU)
     inputs = len(instantiate(problem, "meta").inputs)
     entry = door.find(source, inputs, options.function)
-    return _Pair(problem, source, options, entry, profile, local is not None, _selected(options.checks))
+    return _Pair(problem, source, options, entry, profile, local is not None, *_selected(options.checks))
 
 
-def _selected(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    return {}
+def _selected(ids: tuple[str, ...]) -> tuple[Names, Names]:
+    """Static and dynamic checks by their ids, None for all. Raises BadInput listing the known ones for another id."""
+    if not ids:
+        return None, None
+    from mtmc.judge import dynamic
+
+    known = {f"static.{name}" for name in static.RULES} | {f"dynamic.{name}" for name in (*dynamic.CHECKS, *dynamic.AROUND)}
+    unknown = [name for name in ids if name not in known]
+    if unknown:
+        raise BadInput(f"unknown check '{unknown[0]}'; known: {', '.join(sorted(known))}")
+    chosen = [tuple(n.partition(".")[2] for n in ids if n.startswith(f"{kind}.")) for kind in ("static", "dynamic")]
+    return chosen[0], tuple(name for name in chosen[1] if name in dynamic.CHECKS)
 
 
 def _static(pair: _Pair) -> tuple[Finding, ...]:
-    return ()
+    """What the text gives away; of text that does not parse nothing, for compiling it says what is wrong."""
+    names, entry = pair.static, pair.door.function
+    if not pair.door.foreign:  # the frame around `kernels` is our own, and what goes back to PyTorch is told
+        names, entry = names or tuple(name for name in static.RULES if name not in static.LIBRARY_USE), "kernels"
+    try:
+        return static.check(pair.source, pair.problem, entry, names)
+    except SyntaxError:
+        return ()
 
 
 def _judged(found: Verification, pair: _Pair, judge: Judge) -> Verification:
@@ -197,12 +218,26 @@ def _judged(found: Verification, pair: _Pair, judge: Judge) -> Verification:
         verdict = judge.final(Program(pair.source))
     except InfraError as error:
         verdict = Infra(str(error))
+    if not pair.local:
+        verdict = _without_gpu(verdict)
     notes = list(found.notes)
     if not pair.local and not judge.small:
         notes.append(NOT_OWN_SIZE)
-    if verdict.correct and getattr(verdict, "timing", None) and verdict.timing.kind == "unknown":  # type: ignore[attr-defined]
+    if not isinstance(verdict, Verified):
+        return replace(found, verdict=verdict, notes=tuple(notes))
+    if verdict.timing.kind == "unknown":
         notes.append(NOT_TIMED)
-    return replace(found, verdict=verdict, notes=tuple(notes))
+    findings = (*found.findings, *verdict.findings)
+    return replace(found, verdict=verdict, findings=findings, notes=tuple(notes))
+
+
+def _without_gpu(verdict: Verdict) -> Verdict:
+    """Infra in the place of a verdict that the missing GPU has caused."""
+    if isinstance(verdict, Verified) and not verdict.accuracy.checked:
+        return Infra("needs a GPU: no size that the interpreter can bear fits the reference")
+    if isinstance(verdict, RuntimeFault) and any(word in verdict.message for word in ASKS_FOR_CUDA):
+        return Infra(f"needs a GPU: {verdict.message}")
+    return verdict
 
 
 _captured = lru_cache(maxsize=8)(capture)  # a problem often has many candidates
@@ -238,4 +273,5 @@ def _judge(pair: _Pair, executor: Executor) -> Judge:
         small=sizes.small,
         fresh=False,  # nothing but this candidate has run in these workers
         baselines=pair.options.baselines,
+        checks=pair.dynamic,
     )

@@ -2,7 +2,7 @@
 
 | kind | the file | called |
 |---|---|---|
-| `program` | our own form: a `ModelNew` with `kernels` and without `__init__`, and `SIZES` | `ModelNew.kernels` |
+| `program` | what `mtmc optimize` writes: `ModelNew` in its frame around `kernels`, and `SIZES` | `ModelNew.kernels` |
 | `class` | any `ModelNew`, as KernelBench has it | `ModelNew(*init)(*inputs)` |
 | `function` | a function that takes the reference's inputs, and state of the reference by name after them | directly |
 """
@@ -13,6 +13,7 @@ import ast
 from dataclasses import dataclass
 
 from mtmc.errors import BadInput
+from mtmc.lower.emit import MODEL_NEW
 
 KERNEL_DECORATORS = ("jit", "autotune", "heuristics")  # of Triton: such a function is a kernel, not an entry
 NO_INTERPRETER = {  # what a file names that no interpreter on a CPU can run → why
@@ -71,8 +72,17 @@ def needs_gpu(source: str) -> str:
 
 
 def _is_program(tree: ast.Module, new: ast.ClassDef) -> bool:
-    methods = {node.name for node in new.body if isinstance(node, ast.FunctionDef)}
-    return "kernels" in methods and "__init__" not in methods and _bound(tree, "SIZES")
+    """Whether the class is as `lower.emit` writes it, but for `kernels`: its forward is then known to lead there."""
+    base = new.bases[0].id if len(new.bases) == 1 and isinstance(new.bases[0], ast.Name) else "object"
+    written = _methods(ast.parse(MODEL_NEW.format(entry=base)).body[0])
+    found = _methods(new)
+    return "kernels" in found and _bound(tree, "SIZES") and {**found, "kernels": ""} == {**written, "kernels": ""}
+
+
+def _methods(node: ast.stmt) -> dict[str, str]:
+    """Everything in a class body but its docstring, by name."""
+    body = [s for s in getattr(node, "body", []) if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+    return {getattr(s, "name", ast.dump(s)): ast.dump(s) for s in body}
 
 
 def _bound(tree: ast.Module, name: str) -> bool:

@@ -14,6 +14,7 @@ from mtmc.judge.accuracy import RULES
 from mtmc.judge.door import Door
 from mtmc.judge.pretence import pretended
 from mtmc.judge.verify import Verifier
+from mtmc.lower.emit import MODEL_NEW
 from mtmc.problem import Problem, instantiate
 from mtmc.verdict import Accuracy, Wrong
 
@@ -58,13 +59,16 @@ def judged(text: str, where: Door, names: tuple[str, ...] = ("own", "other weigh
 
 
 def test_our_programs_are_told_from_foreign_ones() -> None:
-    assert door.find(samples.CANDIDATE, 1) == Door("program")
+    frame = MODEL_NEW.format(entry="Model").partition("\n")[2]
+    ours = samples.CANDIDATE.replace("    def kernels(", frame + "\n    def kernels(")
+    assert door.find(ours, 1) == Door("program")
+    assert door.find(samples.CANDIDATE, 1) == Door("class")  # its forward is the reference's
+    assert door.find(ours.replace("return self.kernels(*inputs)", "return super().forward(*inputs)"), 1) == Door("class")
+    assert door.find(ours.replace("SIZES = {}", ""), 1) == Door("class")
     assert door.find(FOREIGN, 1) == Door("class")
     assert door.find("ModelNew = make()", 1) == Door("class")
     assert door.find("from other import X as ModelNew", 1) == Door("class")
     assert door.find("def f(:", 1) == Door("class")
-    own_init = samples.CANDIDATE.replace("    def kernels(", "    def __init__(self): ...\n    def kernels(")
-    assert door.find(own_init, 1) == Door("class")
 
 
 def test_the_function_that_takes_the_inputs_is_the_entry() -> None:
