@@ -259,7 +259,7 @@ class DynamicJob(Job):
             poison_freed()
             source = Source(self.problem, self.source, self.device, self.sizes, self.door)
             with opened(source, self.seed, self.full_size) as subject:
-                found = dynamic.run(subject, self.names)
+                found = dynamic.run(subject, self.names, self.seconds / 2)
         return Observations((*around, *found), tuple(dict.fromkeys(subject.notes)), tuple(dynamic.select(self.names)))
 
 

@@ -6,7 +6,9 @@ They run in the worker, in the last judgement of `mtmc optimize` and in `mtmc ve
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from typing import TYPE_CHECKING
 
 from mtmc.errors import BadInput
@@ -32,6 +34,7 @@ CHECKS: dict[str, Check] = {  # in this order: the first call is a guarded one, 
     "streams": streams.streams,
     "share": launches.share,
 }
+ANY_ANSWER = ("canaries", "output_type")  # those that make sense of a candidate that is wrong from the start
 AROUND = {  # made by `integrity.watched` around every job that runs a candidate
     "patched": "functions, methods and modules of PyTorch, Triton, the clock and the judge are the same objects afterwards",
     "flags": "PyTorch's global switches are as they were",
@@ -49,10 +52,17 @@ def select(names: Iterable[str] | None = None) -> dict[str, Check]:
     return {name: check for name, check in CHECKS.items() if name in wanted}
 
 
-def run(subject: Subject, names: Iterable[str] | None = None) -> tuple[Finding, ...]:
-    """What the checks find, up to the first that rejects. Raises what the candidate raises."""
+def run(subject: Subject, names: Iterable[str] | None = None, seconds: float = inf) -> tuple[Finding, ...]:
+    """What the checks find, up to the first that rejects; none is begun after `seconds`. Raises what the candidate raises."""
     found: list[Finding] = []
-    for check in select(names).values():
+    wanted, end = select(names), time.monotonic() + seconds
+    for number, (name, check) in enumerate(wanted.items()):
+        if time.monotonic() > end:
+            subject.notes.append(f"dynamic checks: no time for {', '.join(list(wanted)[number:])}")
+            break
+        if name not in ANY_ANSWER and (subject.calibrate(), subject.wrong)[1]:
+            subject.notes.append("dynamic checks: the first call is wrong already")
+            break
         found += list(check(subject))
         if any(finding.level == "reject" for finding in found):
             break

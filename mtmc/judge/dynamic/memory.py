@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mtmc.judge import candidate
 from mtmc.judge.device import free_bytes, tensors
 from mtmc.judge.dynamic.subject import LIMIT, Subject, cloned, mismatch
 from mtmc.verdict import Finding
@@ -134,11 +135,16 @@ def canaries(subject: Subject) -> Iterator[Finding]:
     if footprint(subject.inputs) > free_bytes(subject.device) // 4:
         subject.notes.append("canaries: no memory for a guarded copy of the inputs")
         return
+    with subject.anew() as built:  # so that memory which it takes at its first call, and keeps, is guarded too
+        yield from _guarded_calls(subject, built)
+
+
+def _guarded_calls(subject: Subject, built: candidate.Built) -> Iterator[Finding]:
     first = None
     for fill in FILLS:
         moved, blocks = placed(subject.inputs, fill)
         with Guarded(fill) as mode:
-            result = subject.run(moved)
+            result = subject.run(moved, built)
         if written := next(filter(None, (block.damage() for block in [*blocks, *mode.blocks])), ""):
             yield Finding("dynamic.canaries", 0, f"writes outside its tensors: {written}")
             return

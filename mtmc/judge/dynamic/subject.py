@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
 
 LIMIT = 1e-2  # relative norm error that rounding never reaches at fp32; ten times the first call's own, where that is more
-MOST = 0.1  # the limit never passes this: a candidate that is wrong from the start is wrong here too
+MOST = 0.1  # the limit never passes this: a candidate that is further off from the start is left to the accuracy rule
 MATERIAL = 4.0  # a change of the reference's answer counts when it is so many limits large
 
 
@@ -56,8 +56,10 @@ def opened(source: Source, seed: int = 0, full_size: bool = True) -> Iterator[Su
 class Subject:
     """A candidate's module beside the reference, on one device. `full_size` is false for a shrunken variant of the problem.
 
-    `notes` gathers what could not be checked.
+    `notes` gathers what could not be checked. `wrong`, known after `calibrate`: not even the first call gave the answer.
     """
+
+    wrong = False
 
     def __init__(
         self, module: ModuleType, source: Source, instance: Instance, seed: int = 0, full_size: bool = True
@@ -121,7 +123,8 @@ class Subject:
     def calibrate(self) -> float:
         """The limit, from one call of each on the inputs as they are: to be called before they are changed."""
         if self._limit is None:
-            self._limit = min(max(LIMIT, 10 * mismatch(self.run(), self.truth())), MOST)
+            error = mismatch(self.run(), self.truth())
+            self.wrong, self._limit = error > MOST, min(max(LIMIT, 10 * error), MOST)
         return self._limit
 
     def _call(self, call: Callable[[tuple[Any, ...]], Any], model: Any, inputs: tuple[Any, ...] | None) -> Any:
