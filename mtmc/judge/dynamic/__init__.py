@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 Check = Callable[["Subject"], Iterator[Finding]]
 
-CHECKS: dict[str, Check] = {  # in this order: the first call is a guarded one, made before the reference has run
-    "canaries": memory.canaries,
+CHECKS: dict[
+    str, Check
+] = {  # in this order: the first call is made before the reference has run, further calls before contents change
     "output_type": output.output_type,
+    "call_count": contents.call_count,
+    "canaries": memory.canaries,
     "same_pointer": contents.same_pointer,
     "version_counter": contents.version_counter,
     "shifted_pointers": contents.shifted_pointers,
-    "call_count": contents.call_count,
     "weights": contents.weights,
     "launches": launches.launches,
     "fig_leaf": launches.fig_leaf,
@@ -53,7 +55,7 @@ def select(names: Iterable[str] | None = None) -> dict[str, Check]:
 
 
 def run(subject: Subject, names: Iterable[str] | None = None, seconds: float = inf) -> tuple[Finding, ...]:
-    """What the checks find, up to the first that rejects; none is begun after `seconds`. Raises what the candidate raises."""
+    """What the checks find, up to the first that rejects; none begins after `seconds`. Raises what the candidate raises."""
     found: list[Finding] = []
     wanted, end = select(names), time.monotonic() + seconds
     for number, (name, check) in enumerate(wanted.items()):
@@ -63,7 +65,8 @@ def run(subject: Subject, names: Iterable[str] | None = None, seconds: float = i
         if name not in ANY_ANSWER and (subject.calibrate(), subject.wrong)[1]:
             subject.notes.append("dynamic checks: the first call is wrong already")
             break
-        found += list(check(subject))
+        found += [*check(subject), *subject.findings]
+        subject.findings.clear()
         if any(finding.level == "reject" for finding in found):
             break
     return tuple(found)

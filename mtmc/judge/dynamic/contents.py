@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CALLS = 20  # the last one is compared; fewer where they would take longer than CALLS_SECONDS
 CALLS_SECONDS = 2.0
-LEAST_CALLS = 4
+LEAST_CALLS = 6
 Change = Callable[[Subject], list["torch.Tensor | None"]]
 
 
@@ -80,6 +80,7 @@ def version_counter(subject: Subject) -> Iterator[Finding]:
 def _follows(subject: Subject, name: str, way: str, what: str) -> Iterator[Finding]:
     subject.calibrate()
     old = subject.truth()
+    subject.run()  # whatever remembers these contents remembers them as they are now
     for change in CHANGES[way]:
         with changed(subject, change, hidden=way == "hidden"):
             result = subject.run()  # before the reference, whose answer may lie in freed memory
@@ -97,7 +98,8 @@ def shifted_pointers(subject: Subject) -> Iterator[Finding]:
     if footprint(subject.inputs) > free_bytes(subject.device) // 2:
         subject.notes.append("shifted_pointers: no memory for a second copy of the inputs")
         return
-    subject.calibrate()  # whatever remembers an address remembers this one
+    subject.calibrate()
+    subject.run()  # whatever remembers an address remembers this one
     moved, _ = placed(subject.inputs, 0.0)
     with changed(subject, _halved, hidden=False):
         result, truth = subject.run(moved), subject.truth(moved)
@@ -116,6 +118,7 @@ def weights(subject: Subject) -> Iterator[Finding]:
         return
     subject.calibrate()
     old = subject.truth()
+    subject.run()
     before = [p.detach().clone() for p in targets]
     with torch.no_grad():
         for p in targets:

@@ -199,12 +199,12 @@ def watched() -> Iterator[list[Finding]]:
 
     found: list[Finding] = []
     flags = _flags()
-    values, hooks, running = {name: _read(get) for name, (get, _) in flags.items()}, _hooks(), _threads()
+    values, hooks, running = {name: _read(get) for name, (get, _) in flags.items()}, _hooks(), threads()
     spaces = _Spaces()
     try:
         yield found
     finally:
-        found += [*_patched(spaces), *_left_flags(flags, values), *_left_hooks(hooks), *_left_threads(running)]
+        found += [*_patched(spaces), *_left_flags(flags, values), *_left_hooks(hooks), *left_threads(running)]
 
 
 def _patched(spaces: _Spaces) -> Iterator[Finding]:
@@ -233,11 +233,12 @@ def _left_hooks(before: dict[str, int]) -> Iterator[Finding]:
             yield Finding("dynamic.hooks", 0, f"{count - before[name]} {name} left in place")
 
 
-def _threads() -> tuple[int, frozenset[int | None]]:
+def threads() -> tuple[int, frozenset[int | None]]:
+    """How many threads run Python code, and which of them the module `threading` knows."""
     return _thread._count(), frozenset(t.ident for t in threading.enumerate())
 
 
-def _left_threads(before: tuple[int, frozenset[int | None]]) -> Iterator[Finding]:
+def left_threads(before: tuple[int, frozenset[int | None]]) -> Iterator[Finding]:
     """Threads still alive; one that is just ending is given a moment."""
     end = time.monotonic() + 0.2
     while _thread._count() > before[0] and time.monotonic() < end:

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.judge import candidate
 from mtmc.judge.device import free_bytes, tensors
-from mtmc.judge.dynamic.subject import LIMIT, Subject, cloned, mismatch
+from mtmc.judge.dynamic.subject import Subject, cloned, mismatch
 from mtmc.verdict import Finding
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 GUARD = 1 << 16  # bytes on each side; a multiple of every alignment that kernels are specialised for
 FILLS = (float("nan"), 3e4, -3e4)  # sums take NaN over; a maximum or minimum may drop it, but not both others
+CONTAMINATED = 1e-2  # relative norm error between two fillings, far above what unordered sums differ by
 MAKERS = ("empty", "zeros", "ones", "full", "new_", "rand")  # operators, by prefix, whose result is memory of their own
 HELD = 4 << 30  # bytes of guarded memory kept alive at most, so that its guards can be looked at afterwards
 
@@ -150,7 +151,7 @@ def _guarded_calls(subject: Subject, built: candidate.Built) -> Iterator[Finding
             return
         if first is None:
             first = cloned(result)  # the candidate may write the next result to the same place
-        elif mismatch(result, first) > LIMIT:
+        elif mismatch(result, first) > CONTAMINATED:
             why = f"the result changes with memory outside the tensors (or never written), filled with {fill:g}"
             yield Finding("dynamic.canaries", 0, why)
             return

@@ -19,13 +19,15 @@ from mtmc.judge import candidate, forms
 from mtmc.judge.accuracy import FLOORS, Errors, dtype_name
 from mtmc.judge.device import fingerprint, synchronize, tensors
 from mtmc.judge.door import Door
+from mtmc.judge.dynamic import integrity
 from mtmc.judge.pretence import pretended
 from mtmc.problem import Instance, Problem, instantiate
+from mtmc.verdict import Finding
 
 if TYPE_CHECKING:
     import torch
 
-LIMIT = 1e-2  # relative norm error that rounding never reaches at fp32; ten times the first call's own, where that is more
+LIMIT = 2e-3  # relative norm error that rounding never reaches at fp32; ten times the first call's own, where that is more
 MOST = 0.1  # the limit never passes this: a candidate that is further off from the start is left to the accuracy rule
 MATERIAL = 4.0  # a change of the reference's answer counts when it is so many limits large
 
@@ -56,7 +58,8 @@ def opened(source: Source, seed: int = 0, full_size: bool = True) -> Iterator[Su
 class Subject:
     """A candidate's module beside the reference, on one device. `full_size` is false for a shrunken variant of the problem.
 
-    `notes` gathers what could not be checked. `wrong`, known after `calibrate`: not even the first call gave the answer.
+    `notes` gathers what could not be checked, `findings` what any call shows. `wrong`, known after `calibrate`: not even
+    the first call gave the answer.
     """
 
     wrong = False
@@ -68,6 +71,7 @@ class Subject:
         self.reference, self.inputs = instance.model, instance.inputs
         self.built = self._built(module)
         self.notes: list[str] = []
+        self.findings: list[Finding] = []
         self._writes: bool | None = None
         self._limit: float | None = None
 
@@ -136,8 +140,10 @@ class Subject:
         kept = _buffers(model)
         torch.manual_seed(self.seed)
         with torch.no_grad():
+            running = integrity.threads()
             result = call(given)
             synchronize()
+            self.findings += integrity.left_threads(running)
             if self._writes is None:
                 self._writes = any(fingerprint(x) != fingerprint(s) for x, s in zip(found, saved, strict=True))
             if self._writes:

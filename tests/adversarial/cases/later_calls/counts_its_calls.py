@@ -1,7 +1,7 @@
 # reference: gate
 # expect: rejected dynamic.call_count | rejected dynamic.launches | wrong | rejected static.call_count
 # twin: counts_for_a_report
-"""After twelve calls it no longer computes."""
+"""After five calls it no longer computes."""
 
 import torch
 import torch.nn as nn
@@ -36,6 +36,6 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         self.calls += 1
-        if self.calls > 12:
+        if self.calls > 5:
             return torch.zeros_like(x)
         return gate(x, self.weight)

@@ -1,7 +1,7 @@
 # reference: gate
 # expect: rejected dynamic.call_count | rejected dynamic.launches | wrong | rejected static.call_count
 # twin: takes_rows_in_turn
-"""From the eleventh call on it leaves out more and more rows."""
+"""From the fifth call on it leaves out more and more rows."""
 
 import torch
 import torch.nn as nn
@@ -36,4 +36,4 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         self.calls += 1
-        return gate(x, self.weight, max(self.calls - 10, 0))
+        return gate(x, self.weight, max(self.calls - 4, 0))

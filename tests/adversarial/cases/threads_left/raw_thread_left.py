@@ -37,5 +37,5 @@ class ModelNew(nn.Module):
         self.weight = nn.Parameter(torch.rand(cols) + 0.5)
 
     def forward(self, x):
-        _thread.start_new_thread(time.sleep, (3.0,))
+        _thread.start_new_thread(time.sleep, (20.0,))
         return gate(x, self.weight)

@@ -1,0 +1,54 @@
+# reference: gate
+# expect: wrong | rejected dynamic.canaries | rejected dynamic.unused | rejected dynamic.same_pointer | rejected dynamic.call_count
+# needs: gpu
+# twin: written_by_the_kernel
+"""The result is memory that may hold an earlier answer."""
+
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gate_kernel(x_ptr, weight_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    col = tl.arange(0, BLOCK)
+    mask = col < cols
+    x = tl.load(x_ptr + row * cols + col, mask=mask, other=0.0)
+    weight = tl.load(weight_ptr + col, mask=mask, other=0.0)
+    z = tl.exp(-2.0 * tl.abs(x * weight))
+    tanh = tl.where(x * weight < 0, z - 1.0, 1.0 - z) / (1.0 + z)
+    tl.store(out_ptr + row * cols + col, tanh + tl.sum(x, 0), mask=mask)
+
+
+def gate(x, weight, out=None):
+    out = torch.empty_like(x) if out is None else out
+    rows, cols = x.shape
+    gate_kernel[(rows,)](x, weight, out, cols, BLOCK=triton.next_power_of_2(cols))
+    return out
+
+
+class Raw:
+    """Memory of PyTorch's allocator that no operator has handed out."""
+
+    def __init__(self, count):
+        self.address = torch.cuda.caching_allocator_alloc(4 * count)
+        self.__cuda_array_interface__ = {"shape": (count,), "typestr": "<f4", "data": (self.address, False), "version": 3}
+
+    def __del__(self):
+        torch.cuda.caching_allocator_delete(self.address)
+
+
+def raw(x):
+    return torch.as_tensor(Raw(x.numel()), device=x.device).view(x.shape)
+
+
+class ModelNew(nn.Module):
+    def __init__(self, cols):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(cols) + 0.5)
+
+    def forward(self, x):
+        gate(x, self.weight)
+        return raw(x)
