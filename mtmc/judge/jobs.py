@@ -194,7 +194,10 @@ class VerifyJob(Job):
 
     def _verify(self) -> Accuracy | Wrong:
         from mtmc.judge.accuracy import rule
+        from mtmc.judge.dynamic.memory import poison_freed
         from mtmc.judge.verify import Verifier
+
+        poison_freed()
 
         chosen = rule(self.precision) if self.full_size else rule(self.precision).for_small_sizes()
         verifier = Verifier(self.problem, self.device, chosen, self.seed, self.door)

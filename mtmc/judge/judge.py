@@ -194,15 +194,15 @@ class Judge:
         compiling = self._compiling(program)
         if not final and isinstance(found := self._compiled(compiling), Verdict):
             return found
-        accuracy = self._verify(program, seed, final)
-        compiled = self._compiled(compiling)  # the last judgement compiles and verifies side by side
+        seen = self._observe(program, seed) if final else Observations()  # knows better than wrong values what is wrong
+        compiled = self._compiled(compiling)  # the last judgement compiles and watches side by side
         if isinstance(compiled, Verdict):
             return compiled
-        if not isinstance(accuracy, Accuracy):
-            return accuracy
-        seen = self._observe(program, seed) if final else Observations()
         if isinstance(seen, Verdict):
             return seen
+        accuracy = self._verify(program, seed, final)
+        if not isinstance(accuracy, Accuracy):
+            return accuracy
         accuracy = replace(accuracy, skipped=(*accuracy.skipped, *seen.notes))
         timing = self._time(program, compiled, seed, final) if self.measure else self._predicted(compiled)
         if not isinstance(timing, Timing):
@@ -274,7 +274,7 @@ class Judge:
                 seed=seed,
                 repeat=self.measure or number == 0,  # the interpreter has no races of its own: once is enough
                 seconds=self.deadlines.verify,
-                fresh=final and self.fresh and number == 0,
+                fresh=final and self.fresh and number == 0 and not self.measure,  # on a GPU the dynamic checks were
                 **options,
             )
             for number, (problem, sizes) in enumerate(targets)

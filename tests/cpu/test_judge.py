@@ -160,7 +160,7 @@ def test_the_last_judgement_adds_all_sizes() -> None:
     verify = [job for job in executor.jobs if isinstance(job, GpuVerifyJob)]
     assert [job.problem for job in verify] == [VARIANTS[0][0], VARIANTS[1][0], FULL]
     assert [job.draws for job in verify] == [("own", "large"), ("own",), ("own", "large")]
-    assert [job.fresh for job in verify] == [True, False, False]
+    assert not any(job.fresh for job in verify)  # the process is that of the dynamic checks, which come first
     assert all(job.asserts for job in verify) and executor.jobs[-1].whole
 
 

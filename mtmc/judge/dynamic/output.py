@@ -18,7 +18,7 @@ def output_type(subject: Subject) -> Iterator[Finding]:
     import torch
 
     found = tensors(subject.run())
-    kinds = {torch.Tensor}
+    kinds: set[type] = {torch.Tensor}
     if any(type(y) not in kinds for y in found):
         kinds |= {type(r) for r in tensors(subject.truth())}
     for number, y in enumerate(found):
