@@ -25,7 +25,7 @@ from mtmc.hardware_profiles import Profile, detect, load
 from mtmc.judge import accuracy, auditor, door, static
 from mtmc.judge.executor import Executor, Limits, LocalProcesses
 from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret
-from mtmc.judge.judge import Judge, Variant
+from mtmc.judge.judge import Deadlines, Judge, Variant
 from mtmc.lower import lower
 from mtmc.problem import Problem, instantiate
 from mtmc.program import Program
@@ -38,6 +38,7 @@ NO_GPU = (
     "No GPU here: kernels ran in the interpreter. Not checked: the compiled code's own arithmetic, races inside one "
     "program, shared memory, streams, and the time."
 )
+BUILDING = 300.0  # seconds for a job in which nvcc may have to run first
 ASKS_FOR_CUDA = ("without CUDA", "compiled with CUDA", "NVIDIA driver", "dummy base class", "CUDA_HOME")  # what PyTorch says
 NOT_OWN_SIZE = "The problem's own sizes are beyond the interpreter: values were checked at smaller ones only."
 NOT_TIMED = "No time could be predicted: the candidate does not run on meta tensors."
@@ -274,4 +275,5 @@ def _judge(pair: _Pair, executor: Executor) -> Judge:
         fresh=False,  # nothing but this candidate has run in these workers
         baselines=pair.options.baselines,
         checks=pair.dynamic,
+        deadlines=Deadlines(verify=BUILDING) if door.needs_gpu(pair.source) else Deadlines(),
     )
