@@ -19,6 +19,7 @@ from mtmc.actions.product_tile import ProductTile
 from mtmc.actions.repair_mask import RepairMask
 from mtmc.actions.repair_shared import RepairShared
 from mtmc.actions.repair_spill import RepairSpill
+from mtmc.actions.repair_sum import RepairSum
 from mtmc.actions.single_block import SingleBlock
 from mtmc.actions.split_fp16 import SplitFp16
 from mtmc.actions.split_k import SplitK
@@ -61,6 +62,7 @@ RULES: tuple[Rule, ...] = (
     RepairShared(),
     RepairSpill(),
     RepairMask(),
+    RepairSum(),
 )
 STOP = Action("stop", "stop", "model", (), "Stop: keep the program as it is.")
 

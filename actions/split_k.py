@@ -14,7 +14,7 @@ from mtmc.actions.unit import Line, Unit, code, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
 
-PARTS = (4, 8, 16, 32)
+PARTS = (4, 8, 16, 32, 64, 128)
 LEAST = 1024  # summed elements that each part should have at least
 
 
@@ -26,14 +26,9 @@ class SplitK(Rule):
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units:
-            host = context.host(unit.name)
-            if not host or not host.type or host.kwargs["template"] != "contraction.matmul" or "SPLIT" in unit.constants:
-                continue
-            left = context.graph[host.inputs[0]].type
-            summed = left.shape[-1] if left else 0
-            tiles = host.type.numel // max(unit.constants.get("BLOCK_M", 1) * unit.constants.get("BLOCK_N", 1), 1)
-            for parts in PARTS:
-                if summed >= parts * LEAST and tiles * parts <= 16 * context.profile.sm_count:
+            tiles = _outputs(context, unit) // max(unit.constants.get("BLOCK_M", 1) * unit.constants.get("BLOCK_N", 1), 1)
+            for parts in divisions(context, unit):
+                if tiles * parts <= 16 * context.profile.sm_count:
                     sentence = (
                         f"Split the summed extent of {unit.name} over {parts} programs and add the partial products after."
                     )
@@ -49,6 +44,20 @@ class SplitK(Rule):
         joined = "launch_combine_products(partial, out)"
         unit = with_parts(_bounded(unit), parts, {"out": ("partial", partial)}, joined)
         return with_library(unit.into(context.program), "launch_combine_products", unit.name)
+
+
+def divisions(context: Context, unit: Unit) -> list[int]:
+    """Numbers of parts that leave each enough to sum, ascending; none for what is no product or is split already."""
+    host = context.host(unit.name)
+    if not host or host.kwargs["template"] != "contraction.matmul" or "SPLIT" in unit.constants:
+        return []
+    left = context.graph[host.inputs[0]].type
+    return [parts for parts in PARTS if left and left.shape[-1] >= parts * LEAST]
+
+
+def _outputs(context: Context, unit: Unit) -> int:
+    host = context.host(unit.name)
+    return host.type.numel if host and host.type else 0
 
 
 def _bounded(unit: Unit) -> Unit:

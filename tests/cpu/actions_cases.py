@@ -104,6 +104,7 @@ GOLDEN: dict[str, Plan] = {
     "library": plan("linear", "library(linear_product)"),
     "repair_shared": plan("linear", "stages(linear_product, value=3)", "repair_shared(linear_product, what=num_stages)"),
     "repair_spill": plan("chain", "repair_spill(mul, what=BLOCK)"),
+    "repair_sum": plan("product", "repair_sum(matmul, parts=32)"),
     "repair_mask": Plan("chain", ("repair_mask(mul)",), "mul_kernel", ", mask=mask"),
 }
 

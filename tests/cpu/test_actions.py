@@ -42,7 +42,8 @@ FAMILIES = ("tiling", "fusion", "pipelining", "reorder")
 SHARED = CompileError("too much", "shared_memory")
 SLOW = Timeout("verify", 10.0)
 PLAIN = Infra("")
-REPAIRS: dict[str, Verdict] = {"repair_shared": SHARED, "repair_spill": SLOW, "repair_mask": Wrong("one element differs")}
+WRONG = Wrong("one element differs")
+REPAIRS: dict[str, Verdict] = {"repair_shared": SHARED, "repair_spill": SLOW, "repair_mask": WRONG, "repair_sum": WRONG}
 
 
 def last_edit(name: str) -> Edit:
@@ -176,6 +177,7 @@ ASSERTS = {
     "dot_precision": "torch.float32, 'float32 products only'",
     "split_reduction": "SPLIT must be a power of two",
     "split_k": "SPLIT must be a power of two",
+    "repair_sum": "SPLIT must be a power of two",
     "single_block": "tl.device_assert(cols <= BLOCK",
     "tensor_descriptors": "assert x_hi.stride(0) % 8 == 0",
     "product_tile": "BLOCK_K must be a power of two",
@@ -188,6 +190,7 @@ LIBRARY = {
     "split_fp16": ("op_fp16_scale", "op_fp16_rest", "split_fp16_kernel", "split_fp16", "op_dot_fp16x3"),
     "split_reduction": ("combine_add_kernel", "launch_combine_add"),
     "split_k": ("combine_products_kernel", "launch_combine_products"),
+    "repair_sum": ("combine_products_kernel", "launch_combine_products"),
     "swizzle": ("op_grouped",),
 }
 

@@ -70,11 +70,12 @@ def launch_bmm(a, b):
 def matvec_kernel(a_ptr, b_ptr, out_ptr, K, a_stride_m, a_stride_k, b_stride_k, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     acc = tl.zeros((BLOCK,), tl.float32)
+    lost = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, K, BLOCK):
         k = (start + tl.arange(0, BLOCK)).to(tl.int64)
         a = tl.load(a_ptr + row * a_stride_m + k * a_stride_k, mask=k < K, other=0.0)
         b = tl.load(b_ptr + k * b_stride_k, mask=k < K, other=0.0)
-        acc += a.to(tl.float32) * b.to(tl.float32)
+        acc, lost = op_add(acc, lost, a.to(tl.float32) * b.to(tl.float32))
     value = tl.sum(acc, axis=0)
     out_index = row
     tl.store(out_ptr + out_index, value)
