@@ -52,6 +52,7 @@ class Precision(StrEnum):
     strict, tf32, bf16 = "strict", "tf32", "bf16"
 
 
+BASELINES = "compile-default"
 MEASURE = "Time on the local GPU, or model the time. Default: measure where there is a GPU."
 Search = {"rich_help_panel": "Search"}
 Judging = {"rich_help_panel": "Judging"}
@@ -110,6 +111,8 @@ def verify_command(  # noqa: PLR0913  one parameter an option
     precision: Annotated[Precision, typer.Option(help="strict: no worse than eager.", **Judging)] = Precision.strict,
     seed: Annotated[int, typer.Option(help="Mixed with the candidate's text into the seed of weights and inputs.")] = 0,
     checks: Annotated[str, typer.Option(help="Ids of static and dynamic checks, by commas; else all.", **Judging)] = "",
+    sanitize: Annotated[bool, typer.Option("--sanitize", help="One call under compute-sanitizer.", **Judging)] = False,
+    baselines: Annotated[str, typer.Option(help="What else to time, by commas: see docs/timing.md.", **Judging)] = BASELINES,
     auditor: Annotated[bool, typer.Option("--auditor", help="Ask a language model too; advice only.", **Judging)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.", **Output)] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", **Output)] = False,
@@ -117,8 +120,10 @@ def verify_command(  # noqa: PLR0913  one parameter an option
     """Judge one candidate against a reference: is it honest, is it right, how fast is it."""
     from mtmc import verification
 
-    names = tuple(name.strip() for name in checks.split(",") if name.strip())
-    options = verification.Options(gpu, measure, precision, seed, function, names, auditor=auditor)
+    names, others = _names(checks), _names(baselines)
+    options = verification.Options(
+        gpu, measure, precision, seed, function, names, baselines=others, auditor=auditor, sanitize=sanitize
+    )
     with nullcontext(lambda _: None) if quiet else _telling() as doing:
         found = verification.verify(_problem(reference, entry, inputs, init), _text(candidate), options, doing=doing)
     if as_json:
@@ -177,6 +182,10 @@ def viz_command(
 
     output.write_text(viz.page(Run.open(run)))
     print(output)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from mtmc.capture import capture
 from mtmc.errors import BadInput, InfraError
 from mtmc.floor import floor
 from mtmc.hardware_profiles import Profile, detect, load
-from mtmc.judge import accuracy, auditor, door, static
+from mtmc.judge import accuracy, auditor, baselines, door, static
 from mtmc.judge.executor import Executor, Limits, LocalProcesses
 from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret
 from mtmc.judge.judge import Deadlines, Judge, Variant
@@ -49,7 +49,8 @@ class Options:
     """How to verify. `gpu`, `measure`, `precision` and `seed` as in `mtmc optimize`.
 
     `function` is the candidate's entry where it is not ModelNew; `checks` are ids of static and dynamic checks (empty: all);
-    `baselines` are timed beside eager; `auditor` asks the configured language model, whose word is advice.
+    `baselines` are timed beside eager; `sanitize` makes one call
+    under compute-sanitizer; `auditor` asks the configured language model, whose word is advice.
     """
 
     gpu: str = ""
@@ -60,6 +61,7 @@ class Options:
     checks: tuple[str, ...] = ()
     baselines: tuple[str, ...] = ("compile-default",)
     auditor: bool = False
+    sanitize: bool = False
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,7 @@ class _Pair:
 
 def _pair(problem: Problem, source: str, options: Options) -> _Pair:
     accuracy.rule(options.precision)
+    baselines.select(options.baselines)
     local = None if options.measure is False else detect()
     if options.measure and local is None:
         raise BadInput("--measure needs a GPU and there is none here.")
@@ -276,4 +279,5 @@ def _judge(pair: _Pair, executor: Executor) -> Judge:
         baselines=pair.options.baselines,
         checks=pair.dynamic,
         deadlines=Deadlines(verify=BUILDING) if door.needs_gpu(pair.source) else Deadlines(),
+        sanitize=pair.options.sanitize,
     )

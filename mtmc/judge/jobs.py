@@ -236,6 +236,9 @@ class Observations:
     notes: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
 
+    def __add__(self, other: Observations) -> Observations:
+        return Observations(self.findings + other.findings, self.notes + other.notes, self.checked + other.checked)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicJob(Job):
@@ -280,3 +283,23 @@ class GpuDynamicJob(DynamicJob):
 
     kind = "gpu"
     device = "cuda"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SanitizeJob(Job):
+    """One call under compute-sanitizer, where the tool is."""
+
+    kind = "gpu"
+    stage = "sanitize"
+    problem: Problem
+    source: str
+    door: Door = Door()
+    sizes: Sizes = None
+    seed: int = 0
+
+    def run(self) -> Observations:
+        from mtmc.judge.dynamic import sanitizer
+        from mtmc.judge.dynamic.subject import Source
+
+        source = Source(self.problem, self.source, "cuda", self.sizes, self.door)
+        return Observations(*sanitizer.sanitize(source, self.seed, self.seconds))

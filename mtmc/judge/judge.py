@@ -35,6 +35,7 @@ from mtmc.judge.jobs import (
     Observations,
     PredictReferenceJob,
     ReferenceTimes,
+    SanitizeJob,
     Sizes,
 )
 from mtmc.judge.measure import GpuTimeJob, ReferenceJob
@@ -89,7 +90,8 @@ class Judge:
     the local GPU verifies and times, the search at full size, the last judgement at all sizes.
     `floor_ms` is what no program can beat; `baselines` are what the last judgement compares with beside eager (see the
     module). `door` says what the candidates are; `small` that the interpreter can run the problem's own sizes; `fresh` that
-    the last judgement starts new processes; `checks` names its dynamic checks (None: all).
+    the last judgement starts new processes; `checks` names its dynamic checks (None: all), `sanitize` adds
+    one call under compute-sanitizer.
     """
 
     executor: Executor
@@ -108,6 +110,7 @@ class Judge:
     small: bool = False
     fresh: bool = True
     checks: tuple[str, ...] | None = None
+    sanitize: bool = False
 
     @cached_property
     def reference(self) -> ReferenceTimes:
@@ -291,8 +294,27 @@ class Judge:
             outcome = self.executor.submit(self._observing(program, problem, sizes, seed)).result()
             if isinstance(outcome, RuntimeFault) and outcome.cause == "refused":
                 continue
+            if isinstance(outcome, Observations) and self.sanitize:
+                outcome = self._sanitized(program, problem, sizes, seed, outcome)
             return (rejection(outcome.findings) or outcome) if isinstance(outcome, Observations) else _verdict(outcome)
         return Observations()
+
+    def _sanitized(self, program: Program, problem: Problem, sizes: Sizes, seed: int, seen: Observations) -> Any:
+        """What was seen, and what compute-sanitizer sees at the smallest sizes."""
+        if not self.measure:
+            return replace(seen, notes=(*seen.notes, "compute-sanitizer: needs a GPU"))
+        if self.variants and problem is self.problem:
+            problem, sizes = self.variants[0]
+        job = SanitizeJob(
+            problem=problem,
+            source=program.source,
+            door=self.door,
+            sizes=sizes,
+            seed=seed,
+            seconds=self.deadlines.reference,
+        )
+        found = self.executor.submit(job).result()
+        return seen + found if isinstance(found, Observations) else found
 
     def _observing(self, program: Program, problem: Problem, sizes: Sizes, seed: int) -> DynamicJob:
         kind = GpuDynamicJob if self.measure else InterpretDynamicJob
@@ -305,6 +327,7 @@ class Judge:
             seed=seed,
             full_size=problem is self.problem,
             seconds=self.deadlines.verify,
+            fresh=self.fresh,
         )
 
     def _verified_where_it_fits(self, program: Program, seed: int) -> list[Accuracy]:

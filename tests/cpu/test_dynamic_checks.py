@@ -10,7 +10,7 @@ import torch
 from mtmc.errors import BadInput
 from mtmc.judge import dynamic
 from mtmc.judge.door import Door
-from mtmc.judge.dynamic import integrity, memory
+from mtmc.judge.dynamic import integrity, memory, sanitizer
 from mtmc.judge.dynamic.subject import Source, mismatch, opened
 from mtmc.problem import Problem
 from mtmc.verdict import Finding
@@ -241,6 +241,39 @@ def test_guards_keep_shape_strides_and_alignment_and_show_a_write() -> None:
         assert "before x" in block.damage()
 
 
+REPORT = """========= COMPUTE-SANITIZER
+========= Invalid __global__ read of size 4 bytes
+=========     at relu_kernel+0x1d0 in sample.py:24
+=========     by thread (3,0,0) in block (0,0,0)
+========= ERROR SUMMARY: 61 errors
+"""
+
+
+def test_what_the_sanitizer_says_is_read() -> None:
+    (finding,), notes = sanitizer.read(REPORT)
+    assert finding.rule == "dynamic.sanitizer" and not notes
+    assert "Invalid __global__ read of size 4 bytes in relu_kernel (61 reports)" in finding.why
+    assert sanitizer.read("========= ERROR SUMMARY: 0 errors\n") == ((), ())
+    assert "Device not supported" in sanitizer.read("========= Device not supported\n")[1][0]
+
+
+def test_without_the_sanitizer_it_says_so(monkeypatch) -> None:
+    monkeypatch.setattr(sanitizer, "find", lambda: None)
+    assert sanitizer.sanitize(Source(ONLY, "", "cuda"), 0, 1.0) == ((), ("compute-sanitizer: not installed here",))
+
+
+def test_a_candidate_that_is_wrong_from_the_start_is_left_to_the_accuracy_rule() -> None:
+    with opened(Source(ONLY, source("return self.answer(x) * 2"), "cpu", door=Door("class"))) as subject:
+        assert dynamic.run(subject) == ()
+        assert subject.notes == ["dynamic checks: the first call is wrong already"]
+
+
+def test_no_check_begins_after_the_deadline() -> None:
+    with opened(Source(ONLY, source("return self.answer(x)"), "cpu", door=Door("class"))) as subject:
+        assert dynamic.run(subject, ("weights", "canaries"), seconds=-1.0) == ()
+        assert subject.notes == ["dynamic checks: no time for canaries, weights"]
+
+
 def test_mismatch_counts_what_matters() -> None:
     y = torch.tensor([1.0, 2.0])
     assert mismatch(y, y) == 0 and mismatch(y * 2, y) == 1 and mismatch(y[:1], y) == float("inf")
@@ -260,10 +293,10 @@ def test_every_finding_is_listed() -> None:
     used = set()
     for path in (memory.__file__, integrity.__file__):
         folder = path.rpartition("/")[0]
-        for name in ("memory", "integrity", "contents", "launches", "streams", "output"):
+        for name in ("memory", "integrity", "contents", "launches", "streams", "output", "sanitizer"):
             for node in ast.walk(ast.parse(open(f"{folder}/{name}.py").read())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("dynamic."):
                     used.add(node.value.removeprefix("dynamic."))
     used |= {"same_pointer", "version_counter"}  # named by their functions
-    assert used - {""} == set(dynamic.CHECKS) | set(dynamic.AROUND)
+    assert used - {""} == set(dynamic.CHECKS) | set(dynamic.AROUND) | set(dynamic.ON_DEMAND)
     assert isinstance(Finding("dynamic.canaries", 0, "x"), Finding)

@@ -36,6 +36,7 @@ CHECKS: dict[
     "streams": streams.streams,
     "share": launches.share,
 }
+ON_DEMAND = {"sanitizer": "compute-sanitizer's memcheck finds no access outside an allocation"}
 ANY_ANSWER = ("canaries", "output_type")  # those that make sense of a candidate that is wrong from the start
 AROUND = {  # made by `integrity.watched` around every job that runs a candidate
     "patched": "functions, methods and modules of PyTorch, Triton, the clock and the judge are the same objects afterwards",
