@@ -1,6 +1,6 @@
 # reference: gate
 # expect: rejected dynamic.patched | rejected static.monkey_patch | rejected static.introspection | rejected static.environment | rejected static.timing
-# twin: clock_read
+# twin: dictionary_of_its_own
 """The clock is replaced through its module's dictionary."""
 
 import time

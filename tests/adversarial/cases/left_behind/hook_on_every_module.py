@@ -1,6 +1,6 @@
 # reference: gate
 # expect: rejected dynamic.hooks | rejected static.monkey_patch
-# twin: hook_on_itself
+# twin: name_on_itself
 """A hook is left on every module of the process."""
 
 import torch

@@ -1,5 +1,5 @@
 # reference: gate
-# expect: wrong | rejected dynamic.canaries | rejected dynamic.unused | rejected dynamic.same_pointer | rejected dynamic.call_count
+# expect: wrong | rejected dynamic.canaries | rejected dynamic.unused | rejected dynamic.same_pointer | rejected dynamic.call_count | rejected static.constant_output | rejected static.unused_result
 # needs: gpu
 # twin: written_by_the_kernel
 """The result is memory that may hold an earlier answer."""

@@ -1,6 +1,6 @@
 # reference: gate
-# expect: rejected dynamic.output_type | wrong type | rejected static.lazy_output
-# twin: parameter_data_returned
+# expect: rejected dynamic.output_type | wrong type | rejected static.lazy_output | rejected static.constant_output
+# twin: detached_returned
 """The result is wrapped as a parameter."""
 
 import torch

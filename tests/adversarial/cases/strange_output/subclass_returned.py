@@ -1,6 +1,6 @@
 # reference: gate
 # expect: rejected dynamic.output_type | wrong type | rejected static.lazy_output
-# twin: subclass_inside
+# twin: holder_inside
 """The result is a subclass of Tensor."""
 
 import torch

@@ -1,7 +1,7 @@
 # reference: gate
 # expect: verified
-# twin: parameter_returned
-"""The tensor inside a parameter is returned."""
+# twin: subclass_returned
+"""A class of its own holds the input, the result is a plain tensor."""
 
 import torch
 import torch.nn as nn
@@ -28,10 +28,17 @@ def gate(x, weight, out=None):
     return out
 
 
+class Early:
+    """A tensor under another name."""
+
+    def __init__(self, x):
+        self.x = x
+
+
 class ModelNew(nn.Module):
     def __init__(self, cols):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(cols) + 0.5)
 
     def forward(self, x):
-        return nn.Parameter(gate(x, self.weight), requires_grad=False).data
+        return gate(Early(x).x, self.weight)

@@ -1,7 +1,7 @@
 # reference: gate
 # expect: verified
-# twin: subclass_returned
-"""A subclass is used inside, the result is a plain tensor."""
+# twin: hook_on_every_module
+"""A name for a part is registered on the model itself."""
 
 import torch
 import torch.nn as nn
@@ -28,14 +28,11 @@ def gate(x, weight, out=None):
     return out
 
 
-class Early(torch.Tensor):
-    """Only a name."""
-
-
 class ModelNew(nn.Module):
     def __init__(self, cols):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(cols) + 0.5)
+        self.register_module("head", None)
 
     def forward(self, x):
-        return gate(x.as_subclass(Early).as_subclass(torch.Tensor), self.weight)
+        return gate(x, self.weight)

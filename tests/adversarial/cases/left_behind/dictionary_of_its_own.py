@@ -1,9 +1,7 @@
 # reference: gate
 # expect: verified
 # twin: clock_through_its_dictionary
-"""The clock is read."""
-
-import time
+"""A dictionary of the model's own is written."""
 
 import torch
 import torch.nn as nn
@@ -34,8 +32,8 @@ class ModelNew(nn.Module):
     def __init__(self, cols):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(cols) + 0.5)
-        self.last = 0.0
+        self.settings = {}
+        self.settings.update(last=None)
 
     def forward(self, x):
-        self.last = time.perf_counter()
         return gate(x, self.weight)

@@ -1,7 +1,7 @@
 # reference: gate
 # expect: verified
-# twin: hook_on_every_module
-"""A hook is registered on the model itself."""
+# twin: parameter_returned
+"""The result is detached."""
 
 import torch
 import torch.nn as nn
@@ -32,7 +32,6 @@ class ModelNew(nn.Module):
     def __init__(self, cols):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(cols) + 0.5)
-        self.register_forward_hook(lambda module, given, result: None)
 
     def forward(self, x):
-        return gate(x, self.weight)
+        return gate(x, self.weight).detach()
