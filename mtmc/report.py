@@ -12,7 +12,7 @@ from mtmc.step import Step
 from mtmc.trajectories.store import Ending, Run
 from mtmc.tree import Tree
 from mtmc.verdict import Timing, Verified
-from mtmc.wording import details, gain, milliseconds, outcome, result, speedup, tally
+from mtmc.wording import beside, details, gain, milliseconds, outcome, result, speedup, tally
 
 
 def text(run: Run) -> str:
@@ -73,6 +73,8 @@ def _times(ending: Ending, tree: Tree, key: str) -> Iterator[str]:
     rows = [("PyTorch eager", milliseconds(timing.reference_ms), "1.00×")]
     if timing.compiled_ms:
         rows.append(("torch.compile", milliseconds(timing.compiled_ms), f"{timing.reference_ms / timing.compiled_ms:.2f}×"))
+    others = {name: ms for name, ms in timing.baselines_ms.items() if ms != timing.compiled_ms}
+    rows += [(name, milliseconds(ms), f"{timing.reference_ms / ms:.2f}×") for name, ms in others.items()]
     rows.append((ours, milliseconds(timing.candidate_ms), speedup(timing)))
     if timing.floor_ms:
         bound = f"{timing.reference_ms / timing.floor_ms:.2f}× at most"
@@ -92,11 +94,13 @@ def _times(ending: Ending, tree: Tree, key: str) -> Iterator[str]:
 def _extras(timing: Timing) -> Iterable[str]:
     found = []
     if timing.host_ms is not None:
-        beside = f" (eager: {milliseconds(timing.reference_host_ms)})" if timing.reference_host_ms is not None else ""
+        eager = f" (eager: {milliseconds(timing.reference_host_ms)})" if timing.reference_host_ms is not None else ""
         what = "Launching, on the host" if timing.kind == "predicted" else "Wall time of a call, launches included"
-        found.append(f"{what}: {milliseconds(timing.host_ms)}{beside}, {timing.kind}.")
+        found.append(f"{what}: {milliseconds(timing.host_ms)}{eager}, {timing.kind}.")
     if timing.peak_bytes is not None:
         found.append(f"Peak memory: {timing.peak_bytes / 2**20:.1f} MiB.")
+    found += [f"{name[0].upper()}{name[1:]}: {figure}." for name, figure in beside(timing)]
+    found += [f"Note: {note}." for note in timing.notes]
     if timing.first_call_s is not None:
         found.append(f"The first call compiles the kernels: {timing.first_call_s:.1f} s.")
     return found

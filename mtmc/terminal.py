@@ -20,7 +20,7 @@ from mtmc.trajectories.store import Run, RunInfo
 from mtmc.tree import Tree
 from mtmc.verdict import Accuracy, Finding, Timing, Verdict, Verified
 from mtmc.verification import Verification
-from mtmc.wording import details, gain, outcome, result, speedup, tally
+from mtmc.wording import beside, details, gain, outcome, result, speedup, tally
 
 
 class Progress(Listener):
@@ -182,6 +182,10 @@ def _measures(accuracy: Accuracy, timing: Timing) -> Table:
     if timing.kind != "unknown":
         table.add_row(f"time, {timing.kind}", f"{timing.reference_ms:.4g} ms", f"{timing.candidate_ms:.4g} ms")
         table.add_row("speed-up", "", escape(speedup(timing)))
+        for name, ms in timing.baselines_ms.items():
+            table.add_row(name, f"{ms:.4g} ms", "")
+        for name, figure in beside(timing):
+            table.add_row(name, "", escape(figure))
     return table
 
 

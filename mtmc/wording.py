@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from mtmc.step import Step
 from mtmc.tree import Tree
@@ -22,10 +22,30 @@ KINDS = {
 
 
 def speedup(timing: Timing) -> str:
-    """`1.83× predicted`, or `1.83× [1.80, 1.86]` when measured."""
+    """`1.83× predicted`, or `1.83× [1.80, 1.86]` when measured; with the decision where it is `equal` or `no verdict`."""
     if timing.kind == "predicted":
         return f"{timing.speedup:.2f}× predicted"
-    return f"{timing.speedup:.2f}× [{timing.low:.2f}, {timing.high:.2f}]"
+    said = f", {timing.decision}" if timing.decision in ("equal", "no verdict") else ""
+    return f"{timing.speedup:.2f}× [{timing.low:.2f}, {timing.high:.2f}]{said}"
+
+
+def beside(timing: Timing) -> Iterator[tuple[str, str]]:
+    """What was measured beside device times: name and figure, those that there are."""
+    if timing.floor_share is not None:
+        yield "share of the hardware's floor", f"{timing.floor_share:.0%}"
+    for name, us in (("guard of the program", timing.guard_us), ("launching", timing.launch_us)):
+        if us is not None:
+            yield name, f"{us:.3g} µs"
+    if timing.graph_ms is not None:
+        reference = timing.reference_graph_ms
+        of_reference = f" (eager: {milliseconds(reference)})" if reference is not None else ""
+        yield "under CUDA-graph replay", milliseconds(timing.graph_ms) + of_reference
+    for name, unit in (("sm_mhz", "MHz"), ("memory_mhz", "MHz"), ("celsius", "°C"), ("watts", "W")):
+        if name in timing.clocks:
+            low, high = timing.clocks[name]
+            yield name.partition("_")[0], f"{low:.0f} to {high:.0f} {unit}"
+    if timing.clocks.get("throttled"):
+        yield "throttled", ", ".join(timing.clocks["throttled"])
 
 
 def milliseconds(ms: float) -> str:

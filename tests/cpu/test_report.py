@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from fakes import FIRST, FakeEvaluator
 
-from mtmc import report
+from mtmc import report, wording
 from mtmc.action import Action
 from mtmc.program import Program
 from mtmc.step import Step
 from mtmc.trajectories.store import Ending, Run, RunInfo
-from mtmc.verdict import CompileError, Verified
+from mtmc.verdict import CompileError, Timing, Verified
 
 INFO = RunInfo(
     "mlp", "abc", "mlp.py", "Model", "h200", "greedy", 7, 40, 3.0, "strict", "measured",
@@ -85,3 +85,32 @@ def test_predicted_figures_are_called_so(tmp_path):
     assert isinstance(predicted, Verified)
     text, _ = written(tmp_path / "r", final=predicted)
     assert "faster than PyTorch eager, predicted.**" in text and "device time, predicted" in text
+
+
+def test_what_is_measured_beside_the_time_is_said() -> None:
+    timing = Timing(
+        "measured",
+        1.0,
+        0.5,
+        2.0,
+        1.9,
+        2.1,
+        floor_ms=0.25,
+        guard_us=12.0,
+        launch_us=34.5,
+        graph_ms=0.03,
+        reference_graph_ms=0.06,
+        clocks={"sm_mhz": [1700, 1980], "celsius": [40, 45], "throttled": ["software power cap"]},
+    )
+    assert dict(wording.beside(timing)) == {
+        "share of the hardware's floor": "50%",
+        "guard of the program": "12 µs",
+        "launching": "34.5 µs",
+        "under CUDA-graph replay": "30 µs (eager: 60 µs)",
+        "sm": "1700 to 1980 MHz",
+        "celsius": "40 to 45 °C",
+        "throttled": "software power cap",
+    }
+    assert wording.speedup(timing) == "2.00× [1.90, 2.10]"
+    assert wording.speedup(replace(timing, speedup=1.0, low=0.98, high=1.02)) == "1.00× [0.98, 1.02], no verdict"
+    assert wording.speedup(replace(timing, speedup=1.0, low=0.998, high=1.002)) == "1.00× [1.00, 1.00], equal"
