@@ -91,8 +91,15 @@ class Sizes:
 
 
 def sizes_of(problem: Problem, limit_flops: float = 1e9, limit_elements: float = 4e6) -> Sizes:
-    """Like `find`, but the operations alone must stay the same: nothing is captured. Raises BadInput for a broken model."""
-    search = _Search(problem, limit_flops, limit_elements)
+    """Like `find`, but the operations alone must stay the same: nothing is captured.
+
+    A model that does not run on meta tensors (its control flow reads values) keeps its sizes. Raises BadInput where it
+    cannot even be built.
+    """
+    try:
+        search = _Search(problem, limit_flops, limit_elements)
+    except BadInput:
+        return Sizes(small=_elements(problem) <= OWN_SHARE * limit_elements)
     small = search.within(OWN_SHARE)
     found: dict[Problem, None] = {}
     for base, share in SCALES:
@@ -100,6 +107,15 @@ def sizes_of(problem: Problem, limit_flops: float = 1e9, limit_elements: float =
         if isinstance(made, Problem):
             found[made] = None
     return Sizes(tuple(found), next(search.round_sizes(), None) if found else None, small)
+
+
+def _elements(problem: Problem) -> int:
+    """Elements of the inputs and the parameters."""
+    import torch
+
+    made = instantiate(problem, "meta")
+    given = [value for value in made.inputs if isinstance(value, torch.Tensor)]
+    return sum(x.numel() for x in (*given, *made.model.parameters()))
 
 
 def largest(problem: Problem, limit_elements: float) -> Problem | None:

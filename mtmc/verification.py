@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.assembly import FALLBACK_GPU, aligned_with_sizes, cache_folder, variants_with_sizes
-from mtmc.capture import capture
+from mtmc.capture import Capture, capture
 from mtmc.errors import BadInput, InfraError
 from mtmc.floor import floor
 from mtmc.hardware_profiles import Profile, detect, load
@@ -248,9 +248,19 @@ _captured = lru_cache(maxsize=8)(capture)  # a problem often has many candidates
 _sizes = lru_cache(maxsize=64)(sizes_of)
 
 
+def _graph(pair: _Pair) -> Capture | None:
+    """Our own programs need the graph for their sizes, and the hardware's floor is counted on it; else nobody does."""
+    if pair.door.foreign and not pair.local:
+        return None
+    try:
+        return _captured(pair.problem)
+    except BadInput:  # what no program of ours could return may still be verified
+        return None
+
+
 def _judge(pair: _Pair, executor: Executor) -> Judge:
     """The judge for this pair. Our own programs need a graph for their sizes at other variants; others only sizes."""
-    captured = _captured(pair.problem) if pair.local or not pair.door.foreign else None
+    captured = _graph(pair)
     graph = captured.graph if captured else None
     least = floor(pair.problem, graph, pair.profile, pair.options.precision).hard_ms if graph else 0.0
     variants: tuple[Variant, ...]

@@ -100,12 +100,21 @@ class _Spaces:
     def _names(self, name: str, owner: Any) -> Iterator[Change]:
         before, now = self.before[name], vars(owner)
         for key, value in before.items():
-            if now.get(key) is not value and _counts(value):
+            if now.get(key) is not value and _counts(value) and not _by_dynamo(f"{name}.{key}", now.get(key)):
                 yield f"{name}.{key}", partial(setattr, owner, key, value)
         if isinstance(owner, type):
             for key in [key for key in now if key not in before and any(key in vars(base) for base in owner.__mro__[1:])]:
                 if _counts(now[key]):
                     yield f"{name}.{key}", partial(delattr, owner, key)
+
+
+def _by_dynamo(name: str, now: Any) -> bool:
+    """torch._dynamo wraps this one function when something imports it, which costs seconds that are not spent here."""
+    if name != "torch.manual_seed" or "torch._dynamo" not in sys.modules:
+        return False
+    from torch._compile import _disable_dynamo
+
+    return getattr(now, "__code__", None) is _disable_dynamo(_by_dynamo).__code__
 
 
 def _recode(value: FunctionType, code: Any, defaults: Any) -> None:
@@ -195,8 +204,6 @@ def _hooks() -> dict[str, int]:
 @contextmanager
 def watched() -> Iterator[list[Finding]]:
     """Fills the yielded list when the block ends, however it ends, and puts back what was changed."""
-    import torch._dynamo  # noqa: F401  it wraps functions of torch when something imports it
-
     found: list[Finding] = []
     flags = _flags()
     values, hooks, running = {name: _read(get) for name, (get, _) in flags.items()}, _hooks(), threads()
