@@ -25,7 +25,7 @@ def add(x, y):
 class Add(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, y):
-        return Add.apply(x, y)
+        return add(x, y)
 
 
 class ModelNew(nn.Module):

@@ -23,7 +23,7 @@ def relu(x):
 
 class Now(nn.Module):
     def forward(self, x):
-        return Now()(x)
+        return relu(x)
 
 
 class ModelNew(nn.Module):
