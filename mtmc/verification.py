@@ -139,7 +139,7 @@ def begin(problem: Problem, source: str, options: Options, executor: Executor) -
 def _wake(executor: Executor, options: Options) -> None:
     """Start the workers that will be needed; they import what takes seconds while this process does."""
     gpu = options.measure is not False and Path("/dev/nvidiactl").exists()  # asking torch would cost the seconds
-    for job in (WakeGpu(),) if gpu else (WakeCompile(), WakeInterpret()):
+    for job in (WakeGpu(), WakeInterpret()) if gpu else (WakeCompile(), WakeInterpret()):
         executor.submit(job)
 
 
