@@ -29,11 +29,11 @@ def _benchmark(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Call:
     from torch.backends import cudnn
 
     def call() -> object:
-        cudnn.benchmark = True
+        before, cudnn.benchmark = cudnn.benchmark, True
         try:
             return model(*inputs)
         finally:
-            cudnn.benchmark = False
+            cudnn.benchmark = before
 
     return call
 

@@ -268,6 +268,19 @@ def test_a_candidate_that_is_wrong_from_the_start_is_left_to_the_accuracy_rule()
         assert subject.notes == ["dynamic checks: the first call is wrong already"]
 
 
+def test_a_file_that_runs_only_once_in_a_process_is_judged_all_the_same() -> None:
+    once = "if hasattr(torch, 'only_once'):\n    raise RuntimeError('operator registered twice')\ntorch.only_once = None"
+    try:
+        with opened(Source(ONLY, source("return self.answer(x)", once), "cpu", door=Door("class"))) as subject:
+            assert dynamic.run(subject) == ()
+        assert "imported once only: operator registered twice" in subject.notes
+        writes = source("x.as_strided((61,), (1,))[60] = 1.0\nreturn self.answer(x)", once)
+        del torch.only_once
+        assert found(writes, "canaries") == ["canaries"]
+    finally:
+        del torch.only_once
+
+
 def test_no_check_begins_after_the_deadline() -> None:
     with opened(Source(ONLY, source("return self.answer(x)"), "cpu", door=Door("class"))) as subject:
         assert dynamic.run(subject, ("weights", "canaries"), seconds=-1.0) == ()

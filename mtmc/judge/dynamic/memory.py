@@ -79,7 +79,8 @@ def guardable(x: Any) -> bool:
     import torch
 
     dense = isinstance(x, torch.Tensor) and x.layout == torch.strided and x.numel() > 0
-    return dense and 0 not in x.stride() and x.element_size() > 0 and not x.is_quantized and x.device.type in ("cpu", "cuda")
+    narrow = dense and x.is_floating_point() and x.element_size() < 2  # PyTorch cannot compare float8
+    return dense and 0 not in x.stride() and not x.is_quantized and not narrow and x.device.type in ("cpu", "cuda")
 
 
 def placed(inputs: tuple[Any, ...], fill: float) -> tuple[tuple[Any, ...], list[Block]]:
@@ -140,7 +141,7 @@ def canaries(subject: Subject) -> Iterator[Finding]:
         yield from _guarded_calls(subject, built)
 
 
-def _guarded_calls(subject: Subject, built: candidate.Built) -> Iterator[Finding]:
+def _guarded_calls(subject: Subject, built: candidate.Built | None) -> Iterator[Finding]:
     first = None
     for fill in FILLS:
         moved, blocks = placed(subject.inputs, fill)

@@ -25,6 +25,9 @@ def streams(subject: Subject) -> Iterator[Finding]:
     if not subject.on_gpu:
         return
     subject.run()
+    if subject.writes:
+        subject.notes.append("streams: a call writes to its inputs")
+        return
     before = torch.cuda.current_stream()
     for change in CHANGES["plainly"]:
         with changed(subject, change, hidden=False):

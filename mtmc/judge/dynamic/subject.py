@@ -8,7 +8,7 @@ answers that belong to other contents, other memory or other weights, which are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import inf, sqrt
@@ -86,15 +86,31 @@ class Subject:
         return torch.device(self.source.device)
 
     @contextmanager
-    def anew(self) -> Iterator[Any]:
-        """The candidate imported and built a second time, with no memory of earlier calls."""
-        with candidate.imported(self.source.text, self.source.sizes, self.source.pretence()) as module:
-            yield self._built(module)
+    def anew(self) -> Iterator[candidate.Built | None]:
+        """The candidate imported and built a second time, with no memory of earlier calls; None where it cannot be.
+
+        A file that registers operators with PyTorch, for one, may run only once in a process.
+        """
+        with ExitStack() as stack:
+            source, built = self.source, None
+            try:
+                module = stack.enter_context(candidate.imported(source.text, source.sizes, source.pretence()))
+                built = self._built(module)
+            except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+                self.notes.append(
+                    f"imported once only: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+                )
+            yield built
 
     def _built(self, module: ModuleType) -> candidate.Built:
         source = self.source
         with source.pretence():
             return candidate.prepare(module, source.door, source.problem, self.reference, self.device, self.seed)
+
+    @property
+    def writes(self) -> bool:
+        """Whether the candidate writes to its inputs, known after its first call."""
+        return bool(self._writes)
 
     @property
     def on_gpu(self) -> bool:
