@@ -1,8 +1,10 @@
 """Shrink: the same problem with smaller sizes, so that Triton's interpreter can run its kernels in seconds.
 
 Sizes are odd, pairwise distinct, above one block (65 and up) or just below (33 and up): round or equal sizes hide wrong
-masks and strides. Where the model asks for more (heads, groups, patches divide a size), the ladder goes on with multiples.
-Every trial runs on meta tensors, which costs milliseconds at any size, and must call the same operations as the full size.
+masks and strides. One more variant for each of the largest sizes has that one above usual blocks and the others tiny: loops
+of one step hide what they forget. Where the model asks for more (heads, groups, patches divide a size), the ladder goes on
+with multiples. Every trial runs on meta tensors, which costs milliseconds at any size, and must call the same operations as
+the full size.
 """
 
 from __future__ import annotations
@@ -31,12 +33,14 @@ FACTORS = (2, 8, 32)
 PATIENCE = 8000
 # First rung, and the share of the limits to aim at: one variant below a typical block, one above it.
 SCALES = ((33, 0.02), (65, 0.2))
+LONGS, SHORT, LONGEST = (1057, 521), 5, 3  # one size from one of LONGS on, the others from SHORT on; for the largest sizes
+MANY = 60  # operations of a model from which on long variants would take too long
 OWN_SHARE = 0.2  # of the limits, up to which the interpreter takes the problem's own sizes
 
 
 @dataclass(frozen=True)
 class ShrinkResult:
-    """Smaller variants, smallest first, with their graphs (empty for a model without one); `reason` says why none.
+    """Smaller variants, smallest first and long ones last, with their graphs (if the model has one); `reason` says why none.
 
     `aligned` is one more variant whose sizes are multiples of 16, for programs that refuse other sizes (tensor descriptors).
     """
@@ -48,7 +52,7 @@ class ShrinkResult:
 
 
 def shrink(problem: Problem, limit_flops: float = 1e9, limit_elements: float = 4e6) -> tuple[Problem, ...]:
-    """Up to two smaller variants of the problem within the limits, smallest first; see `find`."""
+    """Smaller variants of the problem within the limits, the smallest first, the long ones last; see `find`."""
     return find(problem, limit_flops, limit_elements).variants
 
 
@@ -74,6 +78,10 @@ def find(
             reason = outcome
         else:
             found.setdefault(*outcome)
+    for variant in search.long_sizes() if found and full else ():
+        small = capture(variant).graph
+        if small is not None and full is not None and compatible(full, small):
+            found.setdefault(variant, small)
     graphs = tuple(small for small in found.values() if small)
     return ShrinkResult(tuple(found), graphs, "" if found else reason, search.aligned(full) if found and full else None)
 
@@ -106,6 +114,7 @@ def sizes_of(problem: Problem, limit_flops: float = 1e9, limit_elements: float =
         made = None if found and search.excess > share else search.sized(base, share)
         if isinstance(made, Problem):
             found[made] = None
+    found |= dict.fromkeys(search.long_sizes()) if found else {}
     return Sizes(tuple(found), next(search.round_sizes(), None) if found else None, small)
 
 
@@ -268,6 +277,20 @@ class _Search:
             sizes |= {group: BATCH for group in groups if _is_batch(group) and len(groups) > 2}
             sizes = {group: size for group, size in sizes.items() if size < group[0].value}
             if sizes and self._takes(sizes) and self._excess(sizes) <= 1.0:
+                yield self._resized(sizes)
+
+    def long_sizes(self) -> Iterator[Problem]:
+        """The problem with one size above every usual block and the others tiny: one for each of its largest sizes."""
+        if len(self.full.operations) > MANY:
+            return
+        self.spent = 0
+        tiny = self._lower(self._fit(SHORT), SCALES[0][1])
+        groups = [group for group in self.groups if not _is_batch(group) and group[0].value > LONGS[-1]]
+        for group in sorted(groups, key=lambda group: -group[0].value)[:LONGEST]:
+            factor, taken = self.factors.get(group, 1), set(tiny.values())
+            size = next((n for long in LONGS if (n := _free(long, factor, taken)) < group[0].value), 0)
+            sizes = {**tiny, group: size}
+            if size and self._takes(sizes) and self._excess(sizes) <= 1.0:
                 yield self._resized(sizes)
 
     def _grouped(self, by_value: bool) -> list[Group]:

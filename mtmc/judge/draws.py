@@ -1,17 +1,21 @@
 """Distributions of inputs to verify with. Floating-point inputs are overwritten in place; all others stay as the file draws
 them.
 
-A draw that the reference itself cannot take (it raises, or gives NaN or Inf) says nothing about a candidate: `usable` lists
-those that a problem takes, found out on the CPU at small sizes, so that a bad draw cannot poison the GPU.
+A draw that the reference itself cannot take (it raises, gives NaN or Inf, or loses half of its digits) says nothing about a
+candidate: `usable` lists those that a problem takes, found out on the CPU at small sizes, so that a bad draw cannot poison
+the GPU.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from mtmc.judge import oracle
+from mtmc.judge.accuracy import dtype_name
 from mtmc.judge.device import tensors
-from mtmc.problem import Problem, instantiate
+from mtmc.problem import Instance, Problem, instantiate
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 OWN = "own"
 AGAIN = "own again"  # the file's own inputs from another seed
 WEIGHTS = "other weights"  # normal inputs, and parameters moved away from where they start (ones, zeros)
+DIGITS = {"float64": 1e-8, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.25}  # relative error: half of the digits are lost
 SPREAD = 0.2  # of the parameters' size by which they are moved
 
 
@@ -34,6 +39,16 @@ def _shifted(x: torch.Tensor, generator: torch.Generator) -> None:
 def _large(x: torch.Tensor, generator: torch.Generator) -> None:
     """Beyond ±100 at two sigma: exponentials without a subtracted maximum overflow in fp32."""
     x.normal_(0.0, 50.0, generator=generator)
+
+
+def _low(x: torch.Tensor, generator: torch.Generator) -> None:
+    """All far below zero: a maximum that begins at 0 instead of -inf lets every exponential vanish."""
+    x.normal_(-1000.0, 200.0, generator=generator)
+
+
+def _tiny(x: torch.Tensor, generator: torch.Generator) -> None:
+    """Variances of 1e-6: beside them the epsilon of a norm counts."""
+    x.normal_(0.0, 1e-3, generator=generator)
 
 
 def _structured(x: torch.Tensor, generator: torch.Generator) -> None:
@@ -53,6 +68,8 @@ DRAWS: dict[str, Callable[[torch.Tensor, torch.Generator], None]] = {
     "normal": _normal,
     "shifted": _shifted,
     "large": _large,
+    "low": _low,
+    "tiny": _tiny,
     "structured": _structured,
     WEIGHTS: _normal,
 }
@@ -88,11 +105,11 @@ def move(model: torch.nn.Module, seed: int) -> None:
 
 
 def usable(problem: Problem, seed: int = 0) -> tuple[str, ...]:
-    """The draws for which the reference, run on the CPU, gives finite numbers. The file's own are always among them."""
-    return (OWN, AGAIN, *(draw for draw in DRAWS if _finite(problem, draw, seed)))
+    """The draws for which the reference, run on the CPU, gives digits to compare. The file's own are always among them."""
+    return (OWN, AGAIN, *(draw for draw in DRAWS if _sound(problem, draw, seed)))
 
 
-def _finite(problem: Problem, draw: str, seed: int) -> bool:
+def _sound(problem: Problem, draw: str, seed: int) -> bool:
     import torch
 
     instance = instantiate(problem, "cpu", seed)
@@ -101,9 +118,23 @@ def _finite(problem: Problem, draw: str, seed: int) -> bool:
         if not any(p.is_floating_point() for p in instance.model.parameters()):
             return False
         move(instance.model, seed)
+    torch.manual_seed(seed)
     try:
         with torch.no_grad():
-            outputs = tensors(instance.model(*instance.inputs))
+            outputs = tensors(copy.deepcopy(instance.model)(*copy.deepcopy(instance.inputs)))
     except (RuntimeError, ValueError, IndexError, AssertionError):  # how PyTorch refuses a value outside a domain
         return False
-    return all(bool(output.isfinite().all()) for output in outputs)
+    return all(bool(output.isfinite().all()) for output in outputs) and _exact_enough(instance, outputs, seed)
+
+
+def _exact_enough(instance: Instance, outputs: list[torch.Tensor], seed: int) -> bool:
+    """Whether the reference keeps half of its digits, or none (0 but for rounding), as far as an oracle can tell."""
+    try:
+        exacts = tensors(oracle.whole(instance.model, instance.inputs, seed).result)
+    except (RuntimeError, TypeError):
+        return True
+    for r, o in zip(outputs, exacts, strict=True):
+        limit, norm = DIGITS.get(dtype_name(r)), float(o.norm()) if o.is_floating_point() else 0.0
+        if limit and 0 < norm and limit * norm < float((r.double() - o).norm()) < norm:
+            return False
+    return True

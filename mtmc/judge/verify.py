@@ -206,6 +206,20 @@ class Verifier:
                 errors.append(found)
         return replace(combined(errors), checked=tuple(checked), skipped=tuple(dict.fromkeys((*built.notes, *self.skipped))))
 
+    def bits(self, source: str, sizes: candidate.Sizes | None, names: Iterable[str]) -> list[tuple[int, int]]:
+        """Fingerprints of what a candidate gives on every draw, in order. Raises what the candidate raises."""
+        found: list[tuple[int, int]] = []
+        with candidate.imported(source, sizes, self._pretence()) as module:
+            built = self._built(module)
+            for number, draw in enumerate(names):
+                if draw == draws.WEIGHTS and not self._moved(built):
+                    continue
+                self._draw(draw, seed := self.seed + 100 * number)
+                seen = observe(lambda: self._call(built), built.model, self.inputs, seed, FILLS[0])
+                self._renew(seen, draw, seed)
+                found += _bits(seen)
+        return found
+
     def _built(self, module: ModuleType) -> candidate.Built:
         with self._pretence():
             return candidate.prepare(module, self.door, self.problem, self.reference, self.device, self.seed)

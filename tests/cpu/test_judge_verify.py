@@ -68,7 +68,7 @@ def check_of(found: Accuracy | Wrong) -> str:
 def test_every_draw_is_checked_and_named() -> None:
     case = problem("return torch.softmax(x, -1)")
     names = draws.usable(case)
-    assert names == ("own", "own again", "normal", "shifted", "large", "structured")
+    assert names == ("own", "own again", "normal", "shifted", "large", "low", "tiny", "structured")
     found = verified(case, "e = torch.exp(x - x.amax(-1, True)); return e / e.sum(-1, keepdim=True)", names)
     assert isinstance(found, Accuracy)
     assert found.checked == tuple(f"{name} 6x10" for name in names)
@@ -93,6 +93,25 @@ def test_draws_that_the_reference_cannot_take_are_left_out() -> None:
     assert draws.usable(problem("return F.binary_cross_entropy(x, x)")) == ("own", "own again")
     weighted = problem("return torch.sqrt(x * x) * self.w", "self.w = nn.Parameter(torch.ones(10))")
     assert set(draws.usable(weighted)) == {"own", "own again", *draws.DRAWS}
+
+
+def test_low_inputs_catch_a_maximum_that_begins_at_zero() -> None:
+    case = problem("return torch.softmax(x, -1)")
+    kernels = "e = torch.exp(x - x.amax(-1, True).clamp(min=0)); return e / e.sum(-1, keepdim=True)"
+    assert passes(verified(case, kernels, ("own", "large")))
+    assert check_of(verified(case, kernels, ("own", "low"))) == "nan"
+
+
+def test_tiny_inputs_catch_another_epsilon() -> None:
+    case = problem("return F.layer_norm(x, (10,))")
+    kernels = "return F.layer_norm(x, (10,), eps={})"
+    assert passes(verified(case, kernels.format(1e-5), draws.usable(case)))
+    assert check_of(verified(case, kernels.format(2e-5), ("tiny",))) == "values"
+
+
+def test_draws_that_leave_the_reference_no_digits_are_left_out() -> None:
+    assert "large" not in draws.usable(problem("return torch.sin(x * 1e4)"))
+    assert "low" in draws.usable(problem("return x.softmax(-1).mean(-1) - 0.1"))  # 0 but for rounding at every draw
 
 
 def test_integer_inputs_stay_as_the_file_draws_them() -> None:
