@@ -65,8 +65,7 @@ def _rank(kind: str, kinds: tuple[str, ...]) -> int:
 
 def rows(name: str, which: str, setup: Setup, program: Program, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One row a mutant; one row alone when the program itself is not verified."""
-    from mtmc.judge.mutants import mutants, same_bits, tried
-    from mtmc.program import Program
+    from mtmc.judge.mutants import mutants, same_bits, tried, verdicts
 
     judge: Judge = setup.judge  # type: ignore[assignment]
     head = {"problem": name, "program": which}
@@ -75,7 +74,7 @@ def rows(name: str, which: str, setup: Setup, program: Program, arguments: argpa
         yield {**head, "unverified": verdict.to_json()}
         return
     made = mutants(program.source, arguments.seed, arguments.count)
-    for trial in tried(made, lambda source: judge.judge(Program(source)), same_bits(judge, program.source)):
+    for trial in tried(made, verdicts(judge), same_bits(judge, program.source)):
         yield {**head, **_row(trial, program)}
 
 

@@ -14,12 +14,13 @@ from typing import Any
 
 from mtmc.errors import BadInput
 from mtmc.judge.accuracy import RULES
-from mtmc.judge.jobs import InterpretJob
+from mtmc.judge.jobs import InterpretJob, Sizes
 from mtmc.judge.judge import Judge
 from mtmc.judge.mutations import KINDS
 from mtmc.judge.sites import Change, Code
 from mtmc.judge.verify import Verifier
-from mtmc.program import canonical_key
+from mtmc.problem import Problem
+from mtmc.program import Program, canonical_key
 from mtmc.verdict import Infra, Rejected, RuntimeFault, Verdict, Verified, Wrong
 
 COUNT = 24
@@ -137,15 +138,40 @@ class BitsJob(InterpretJob):
         )
 
 
+def verdicts(judge: Judge) -> Callable[[str], Verdict]:
+    """The judge's verdict on a text, the cheap part first: what fails on the first small variant is not tried further."""
+
+    def found(source: str) -> Verdict:
+        if judge.variants and not judge.measure:
+            job = _job(InterpretJob, judge, source, *judge.variants[0])
+            outcome = judge.executor.submit(job).result()
+            if isinstance(outcome, Verdict) and getattr(outcome, "cause", "") != "refused":
+                return outcome
+        return judge.judge(Program(source))
+
+    return found
+
+
+def _job(kind: type[InterpretJob], judge: Judge, source: str, problem: Problem, sizes: Sizes) -> InterpretJob:
+    return kind(
+        problem=problem,
+        source=source,
+        sizes=sizes,
+        door=judge.door,
+        draws=judge.draws,
+        precision=judge.precision,
+        seed=judge.seed,
+        repeat=False,
+        seconds=judge.deadlines.verify,
+    )
+
+
 def same_bits(judge: Judge, original: str) -> Callable[[str], bool]:
     """Whether a program gives the original's bits wherever the judge looks without a GPU."""
     targets = [*judge.variants, *[(judge.problem, None)] * judge.small]
 
     def bits(source: str) -> list[Any]:
-        jobs = [
-            BitsJob(problem=problem, source=source, sizes=sizes, door=judge.door, draws=judge.draws, seed=judge.seed)
-            for problem, sizes in targets
-        ]
+        jobs = [_job(BitsJob, judge, source, problem, sizes) for problem, sizes in targets]
         return [future.result() for future in [judge.executor.submit(job) for job in jobs]]
 
     wanted = bits(original)

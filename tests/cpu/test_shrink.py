@@ -79,11 +79,19 @@ def shapes(problem):
 
 
 def test_two_sizes_odd_distinct_below_and_above_a_block(tmp_path):
-    small, large = find(write(tmp_path, LINEAR)).variants
+    small, large, *_ = find(write(tmp_path, LINEAR)).variants
     sizes = [dict(variant.overrides) for variant in (small, large)]
     assert all(len(set(s.values())) == 3 and all(value % 2 for value in s.values()) for s in sizes)
     assert max(sizes[0].values()) < 64 < min(sizes[1].values())
     assert sizes[1]["batch_size"] < sizes[1]["k"]  # the order of the sizes stays
+
+
+def test_each_large_size_is_long_once_and_the_others_tiny(tmp_path):
+    _, _, *variants = find(write(tmp_path, LINEAR)).variants
+    sizes = [dict(variant.overrides) for variant in variants]
+    assert all(sorted(s.values())[-1] > 1024 and sorted(s.values())[-2] < 17 for s in sizes)
+    longest = [max(s, key=lambda name, s=s: s[name]) for s in sizes]
+    assert len(set(longest)) == len(longest) > 0 and "batch_size" not in longest
 
 
 def test_variants_are_within_the_limits(tmp_path):
@@ -130,7 +138,7 @@ def test_input_specs_and_init_shrink(tmp_path):
     file = tmp_path / "layers.py"
     file.write_text(HEAD + textwrap.dedent(LINEAR).split("batch_size")[0])
     problem = load(file, inputs=["x=float32[4096,8192]"], init="8192, n=1024")
-    small, large = find(problem).variants
+    small, large, *_ = find(problem).variants
     rows, features = large.inputs[0].shape
     model = instantiate(large, "meta").model
     assert large.init == f"{features}, n={model.fc.out_features}"
