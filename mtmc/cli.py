@@ -113,16 +113,27 @@ def verify_command(  # noqa: PLR0913  one parameter an option
     checks: Annotated[str, typer.Option(help="Ids of static and dynamic checks, by commas; else all.", **Judging)] = "",
     sanitize: Annotated[bool, typer.Option("--sanitize", help="One call under compute-sanitizer.", **Judging)] = False,
     baselines: Annotated[str, typer.Option(help="What else to time, by commas: see docs/timing.md.", **Judging)] = BASELINES,
+    mutants: Annotated[bool, typer.Option("--mutants", help="Break a verified candidate in many ways.", **Judging)] = False,
     auditor: Annotated[bool, typer.Option("--auditor", help="Ask a language model too; advice only.", **Judging)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.", **Output)] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", **Output)] = False,
 ) -> None:
     """Judge one candidate against a reference: is it honest, is it right, how fast is it."""
     from mtmc import verification
+    from mtmc.judge.mutants import COUNT
 
     names, others = _names(checks), _names(baselines)
     options = verification.Options(
-        gpu, measure, precision, seed, function, names, baselines=others, auditor=auditor, sanitize=sanitize
+        gpu,
+        measure,
+        precision,
+        seed,
+        function,
+        names,
+        baselines=others,
+        auditor=auditor,
+        sanitize=sanitize,
+        mutants=COUNT * mutants,
     )
     with nullcontext(lambda _: None) if quiet else _telling() as doing:
         found = verification.verify(_problem(reference, entry, inputs, init), _text(candidate), options, doing=doing)

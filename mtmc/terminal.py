@@ -13,6 +13,7 @@ from rich.status import Status
 from rich.table import Table
 
 from mtmc.hardware_profiles import Profile
+from mtmc.judge.mutants import Trial, rates
 from mtmc.optimizer import Listener
 from mtmc.report import headline
 from mtmc.step import Step
@@ -160,8 +161,26 @@ def verification(found: Verification) -> Iterator[Table | str]:
         yield f"checked: {escape(', '.join(verdict.accuracy.checked))}"
         yield from (f"[yellow]not checked[/] {escape(text)}" for text in verdict.accuracy.skipped)
     yield from (f"[yellow]note[/] {escape(note)}" for note in found.notes)
+    if found.trials:
+        yield _kill_rates(found.trials)
+        yield from (_survivor(trial) for trial in found.trials if not trial.killed)
     if found.opinion:
         yield f"[yellow]auditor, advice only[/] {escape(found.opinion)}"
+
+
+def _kill_rates(trials: tuple[Trial, ...]) -> Table:
+    """How many mutants of each kind the judge refused."""
+    table = Table("mutants", "killed", "of", "survived with the same bits")
+    for kind, (killed, equal, decided) in rates(trials).items():
+        table.add_row(kind.replace("_", " "), str(killed), str(decided), str(equal) if equal else "")
+    return table
+
+
+def _survivor(trial: Trial) -> str:
+    mutant = trial.mutant
+    why = "the same bits on every input judged" if trial.equal else "other bits, within what the accuracy rule allows"
+    why = why if trial.decided else "not decided"
+    return f"[yellow]survivor[/] {mutant.kind}, line {mutant.line}: {escape(mutant.what)} ({why})"
 
 
 def _findings(found: tuple[Finding, ...]) -> Table:

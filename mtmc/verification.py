@@ -26,6 +26,7 @@ from mtmc.judge import accuracy, auditor, baselines, door, static
 from mtmc.judge.executor import Executor, Limits, LocalProcesses
 from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret
 from mtmc.judge.judge import Deadlines, Judge, Variant
+from mtmc.judge.mutants import Trial, strength
 from mtmc.lower import lower
 from mtmc.problem import Problem, instantiate
 from mtmc.program import Program
@@ -49,8 +50,8 @@ class Options:
     """How to verify. `gpu`, `measure`, `precision` and `seed` as in `mtmc optimize`.
 
     `function` is the candidate's entry where it is not ModelNew; `checks` are ids of static and dynamic checks (empty: all);
-    `baselines` are timed beside eager; `sanitize` makes one call
-    under compute-sanitizer; `auditor` asks the configured language model, whose word is advice.
+    `baselines` are timed beside eager; `sanitize` makes one call under compute-sanitizer; `auditor` asks the configured
+    language model, whose word is advice; `mutants` breaks a verified candidate in so many ways and judges each.
     """
 
     gpu: str = ""
@@ -62,13 +63,14 @@ class Options:
     baselines: tuple[str, ...] = ("compile-default",)
     auditor: bool = False
     sanitize: bool = False
+    mutants: int = 0
 
 
 @dataclass(frozen=True)
 class Verification:
     """What was found. `findings` hold warnings beside what rejected; `notes` say what could not be checked, and why.
 
-    `opinion` is the auditor's, empty where nobody asked for it.
+    `opinion` is the auditor's, `trials` are the mutants'; empty where nobody asked for them.
     """
 
     problem: str
@@ -80,6 +82,7 @@ class Verification:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     opinion: str = ""
+    trials: tuple[Trial, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; the verdict as in `steps.jsonl`."""
@@ -93,6 +96,7 @@ class Verification:
             "findings": [asdict(finding) for finding in self.findings],
             "notes": list(self.notes),
             "auditor": self.opinion or None,
+            "mutants": [trial.to_json() for trial in self.trials],
             "seconds": round(self.seconds, 2),
         }
 
@@ -217,14 +221,18 @@ def _static(pair: _Pair) -> tuple[Finding, ...]:
 
 
 def _judged(found: Verification, pair: _Pair, judge: Judge) -> Verification:
-    """Compiled, compared, watched and timed."""
+    """Candidates that do no work first; then this one compiled, compared, watched and timed; then its mutants."""
+    notes = list(found.notes)
+    trials: tuple[Trial, ...] = ()
     try:
+        notes += [text for text in (judge.trivial.sentence, judge.trivial.note) if text]
         verdict = judge.final(Program(pair.source))
+        if verdict.correct and pair.options.mutants:
+            trials = strength(judge, pair.source, pair.options.seed, pair.options.mutants)
     except InfraError as error:
         verdict = Infra(str(error))
     if not pair.local:
         verdict = _without_gpu(verdict)
-    notes = list(found.notes)
     if not pair.local and not judge.small:
         notes.append(NOT_OWN_SIZE)
     if not isinstance(verdict, Verified):
@@ -232,7 +240,7 @@ def _judged(found: Verification, pair: _Pair, judge: Judge) -> Verification:
     if verdict.timing.kind == "unknown":
         notes.append(NOT_TIMED)
     findings = (*found.findings, *verdict.findings)
-    return replace(found, verdict=verdict, findings=findings, notes=tuple(notes))
+    return replace(found, verdict=verdict, findings=findings, notes=tuple(notes), trials=trials)
 
 
 def _without_gpu(verdict: Verdict) -> Verdict:

@@ -12,7 +12,6 @@ import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mtmc.judge import oracle
 from mtmc.judge.accuracy import dtype_name
 from mtmc.judge.device import tensors
 from mtmc.problem import Instance, Problem, instantiate
@@ -129,6 +128,8 @@ def _sound(problem: Problem, draw: str, seed: int) -> bool:
 
 def _exact_enough(instance: Instance, outputs: list[torch.Tensor], seed: int) -> bool:
     """Whether the reference keeps half of its digits, or none (0 but for rounding), as far as an oracle can tell."""
+    from mtmc.judge import oracle
+
     try:
         exacts = tensors(oracle.whole(instance.model, instance.inputs, seed).result)
     except (RuntimeError, TypeError):

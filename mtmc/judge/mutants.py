@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from mtmc.errors import BadInput
@@ -18,7 +19,6 @@ from mtmc.judge.jobs import InterpretJob, Sizes
 from mtmc.judge.judge import Judge
 from mtmc.judge.mutations import KINDS
 from mtmc.judge.sites import Change, Code
-from mtmc.judge.verify import Verifier
 from mtmc.problem import Problem
 from mtmc.program import Program, canonical_key
 from mtmc.verdict import Infra, Rejected, RuntimeFault, Verdict, Verified, Wrong
@@ -54,6 +54,12 @@ class Trial:
     @property
     def killed(self) -> bool:
         return self.decided and not isinstance(self.verdict, Verified)
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the text of the mutant."""
+        mutant = self.mutant
+        facts = {"kind": mutant.kind, "line": mutant.line, "what": mutant.what, "killed": self.killed, "by": self.by}
+        return facts if self.killed else {**facts, "equal": self.equal}
 
     @property
     def by(self) -> str:
@@ -133,6 +139,8 @@ class BitsJob(InterpretJob):
     """Fingerprints of what a program gives on one variant and several draws, in the interpreter."""
 
     def run(self) -> Any:
+        from mtmc.judge.verify import Verifier
+
         return Verifier(self.problem, self.device, RULES[self.precision], self.seed, self.door).bits(
             self.source, self.sizes, self.draws
         )
@@ -167,12 +175,21 @@ def _job(kind: type[InterpretJob], judge: Judge, source: str, problem: Problem, 
 
 
 def same_bits(judge: Judge, original: str) -> Callable[[str], bool]:
-    """Whether a program gives the original's bits wherever the judge looks without a GPU."""
+    """Whether a program gives the original's bits wherever the interpreter looks; no where one of them does not run."""
     targets = [*judge.variants, *[(judge.problem, None)] * judge.small]
 
+    @cache
     def bits(source: str) -> list[Any]:
         jobs = [_job(BitsJob, judge, source, problem, sizes) for problem, sizes in targets]
         return [future.result() for future in [judge.executor.submit(job) for job in jobs]]
 
-    wanted = bits(original)
-    return lambda source: bits(source) == wanted
+    def same(source: str) -> bool:
+        found = bits(source)
+        return bool(found) and all(isinstance(part, list) for part in found) and found == bits(original)
+
+    return same
+
+
+def strength(judge: Judge, source: str, seed: int = 0, count: int = COUNT) -> tuple[Trial, ...]:
+    """Mutants of a program that the judge has verified, each judged. Raises SyntaxError for a text that does not parse."""
+    return tried(mutants(source, seed, count), verdicts(judge), same_bits(judge, source))

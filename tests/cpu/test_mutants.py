@@ -2,11 +2,14 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import judge_samples as samples
 import pytest
+from rich.console import Console
 
+from mtmc import terminal, verification
 from mtmc.errors import BadInput
 from mtmc.hardware_profiles import load
 from mtmc.judge.executor import Limits, LocalProcesses
@@ -14,6 +17,7 @@ from mtmc.judge.judge import Judge
 from mtmc.judge.mutants import Mutant, Trial, mutants, rates, same_bits, tried, verdicts
 from mtmc.judge.mutations import KINDS
 from mtmc.judge.sites import Code
+from mtmc.problem import load as load_problem
 from mtmc.program import canonical_key
 from mtmc.verdict import Infra, RuntimeFault, Timing, Verified, Wrong
 
@@ -215,3 +219,18 @@ def test_what_only_another_size_shows_is_killed_there(judge: Judge) -> None:
     wrong = samples.changed(("index < numel", "(index < numel) & (index < 900)"))
     small = partial(Judge, judge.executor, judge.problem, judge.profile, judge.variants[:1])()
     assert verdicts(small)(wrong).correct and not verdicts(judge)(wrong).correct
+
+
+def test_verify_prints_kill_rates_and_survivors(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    file = tmp_path / "sample.py"
+    file.write_text(samples.REFERENCE)
+    found = verification.verify(load_problem(file), samples.CANDIDATE, verification.Options(measure=False, mutants=3))
+    assert found.verdict.correct and len(found.trials) == 3
+    rows = found.to_json()["mutants"]
+    assert [row["killed"] for row in rows] == [t.killed for t in found.trials] and all(row["what"] for row in rows)
+    lost = Trial(Mutant("", "wrong_constant", 7, "2 for [1]"), found.verdict, equal=False)
+    for part in terminal.verification(replace(found, trials=(*found.trials, lost))):
+        Console(width=200).print(part)
+    printed = capsys.readouterr().out
+    assert "wrong constant" in printed and "survivor wrong_constant, line 7: 2 for [1] (other bits" in printed
