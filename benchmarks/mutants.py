@@ -4,24 +4,26 @@
     python benchmarks/mutants.py --table benchmarks/cpu/mutants.jsonl
 
 Of each problem in `benchmarks/problems` two programs are broken: the first one, and one improved by every structural action
-that applies. A row is one mutant. Programs that are there already are not tried again.
+that applies. A row is one mutant. Those that are there already are not tried again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from mtmc.verdict import Infra
+
 if TYPE_CHECKING:
-    from mtmc.assembly import Setup
+    from mtmc.assembly import Rules
+    from mtmc.judge.executor import Executor
     from mtmc.judge.judge import Judge
     from mtmc.judge.mutants import Trial
     from mtmc.program import Program
@@ -37,45 +39,80 @@ STRUCTURAL = (
     "split_reduction",
 )
 MOST = 12  # actions in a row
+Key = tuple[str, str, str, int, str]
 ASSEMBLING = Lock()  # torch.export keeps global state: one thread at a time
 
 
-def improved(setup: Setup, kinds: tuple[str, ...] = STRUCTURAL) -> Program:
-    """The first program after every action of these kinds that applies, in order, each kind until none is left."""
-    from mtmc.errors import Illegal
+@dataclass(frozen=True)
+class Case:
+    """A problem with its first program, the rules that improve it, and its judge."""
 
-    program, verdict = setup.first, setup.judge.judge(setup.first)
-    for _ in range(MOST):
-        for action in sorted(setup.moves.propose(program, verdict), key=lambda a: _rank(a.kind, kinds)):
-            if action.kind not in kinds:
-                continue
-            try:
-                program = setup.moves.apply(program, action).after
+    name: str
+    first: Program
+    rules: Rules
+    judge: Judge
+
+    def program(self, which: str) -> Program:
+        """`first`, or `improved`: after every structural action that applies, in order, each kind until none is left."""
+        from mtmc.errors import Illegal
+
+        program = self.first
+        for _ in range(MOST if which == "improved" else 0):
+            for action in sorted(self.rules.propose(program, Infra("not judged")), key=lambda action: _rank(action.kind)):
+                if action.kind not in STRUCTURAL:
+                    continue
+                try:
+                    program = self.rules.apply(program, action).after
+                    break
+                except Illegal:
+                    continue
+            else:
                 break
-            except Illegal:
-                continue
-        else:
-            break
-    return program
+        return program
 
 
-def _rank(kind: str, kinds: tuple[str, ...]) -> int:
-    return kinds.index(kind) if kind in kinds else len(kinds)
+def _rank(kind: str) -> int:
+    return STRUCTURAL.index(kind) if kind in STRUCTURAL else len(STRUCTURAL)
 
 
-def rows(name: str, which: str, setup: Setup, program: Program, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def case(path: Path, executor: Executor, gpu: str) -> Case:
+    """What `assemble` does, with workers that all problems share."""
+    from mtmc.assembly import Rules, variants_with_sizes
+    from mtmc.capture import capture
+    from mtmc.hardware_profiles import load as profile
+    from mtmc.judge.judge import Deadlines, Judge
+    from mtmc.lower import lower
+    from mtmc.problem import load
+    from mtmc.shrink import find
+
+    problem = load(path)
+    captured = capture(problem)
+    assert captured.graph is not None
+    small = find(problem, graph=captured.graph)
+    lowering = lower(problem, captured, small.graphs)
+    assert lowering.graph is not None
+    deadlines = Deadlines(compile=600, verify=600, time=600)
+    variants = variants_with_sizes(small.variants, lowering)
+    judge = Judge(executor, problem, profile(gpu), variants, deadlines=deadlines)
+    return Case(path.stem, lowering.program, Rules(lowering.graph, profile(gpu), "strict"), judge)
+
+
+def rows(case: Case, which: str, arguments: argparse.Namespace, done: set[Key]) -> Iterator[dict[str, Any]]:
     """One row a mutant; one row alone when the program itself is not verified."""
     from mtmc.judge.mutants import mutants, same_bits, tried, verdicts
 
-    judge: Judge = setup.judge  # type: ignore[assignment]
-    head = {"problem": name, "program": which}
-    verdict = judge.judge(program)
+    program = case.program(which)
+    if which == "improved" and program.key == case.first.key:
+        return
+    head = {"problem": case.name, "program": which}
+    verdict = case.judge.judge(program)
     if not verdict.correct:
         yield {**head, "unverified": verdict.to_json()}
         return
-    made = mutants(program.source, arguments.seed, arguments.count)
-    for trial in tried(made, verdicts(judge), same_bits(judge, program.source)):
-        yield {**head, **_row(trial, program)}
+    judge, same = verdicts(case.judge), same_bits(case.judge, program.source)
+    for mutant in mutants(program.source, arguments.seed, arguments.count):
+        if (case.name, which, mutant.kind, mutant.line, mutant.what) not in done:
+            yield {**head, **_row(tried([mutant], judge, same)[0], program)}
 
 
 def _row(trial: Trial, program: Program) -> dict[str, Any]:
@@ -87,42 +124,29 @@ def _row(trial: Trial, program: Program) -> dict[str, Any]:
     return {**found, "equal": trial.equal, "in": function, "was": text[mutant.line - 1].strip(), "status": trial.by}
 
 
-def one(path: Path, arguments: argparse.Namespace, there: set[tuple[str, str]]) -> Iterator[list[dict[str, Any]]]:
-    from mtmc.assembly import Options, assemble
-    from mtmc.judge.judge import Deadlines
-    from mtmc.problem import load
-
-    wanted = [which for which in arguments.programs if (path.stem, which) not in there]
-    if not wanted:
-        return
-    with ASSEMBLING:
-        setup = assemble(load(path), Options(gpu=arguments.gpu, measure=False, cache_days=0), lambda _: None)
-    deadlines = Deadlines(compile=300, verify=300, time=300)
-    setup = replace(setup, judge=replace(setup.judge, deadlines=deadlines))  # type: ignore[type-var]
-    try:
-        for which in wanted:
-            program = setup.first if which == "first" else improved(setup)
-            if which == "improved" and program.key == setup.first.key:
-                continue
-            yield list(rows(path.stem, which, setup, program, arguments))
-    finally:
-        setup.judge.close()
-
-
 def run(arguments: argparse.Namespace) -> None:
-    there = {(found["problem"], found["program"]) for found in _read(arguments.output)}
+    from mtmc.judge.executor import Limits, LocalProcesses
+
+    done = {_key(found) for found in _read(arguments.output)}
     files = [path for path in sorted(PROBLEMS.glob("*.py")) if not arguments.problems or path.stem in arguments.problems]
-    with arguments.output.open("a") as out, ThreadPoolExecutor(arguments.jobs) as pool:
+    limits = Limits(workers={"compile": arguments.jobs, "interpret": arguments.jobs, "gpu": 1})
+    with arguments.output.open("a") as out, LocalProcesses(arguments.cache, limits) as executor:
 
         def work(path: Path) -> None:
-            began = time.monotonic()
-            for made in one(path, arguments, there):
-                out.write("".join(json.dumps(row) + "\n" for row in made))
-                out.flush()
-                lost = [f"{r['kind']} {r['what']}" for r in made if not r.get("killed")]
-                print(f"{path.stem} {made[0]['program']}: {len(made)}, {time.monotonic() - began:.0f} s; {lost}", flush=True)
+            with ASSEMBLING:
+                made = case(path, executor, arguments.gpu)
+            for which in arguments.programs:
+                for row in rows(made, which, arguments, done):
+                    out.write(json.dumps(row) + "\n")
+                    out.flush()
+                    print(made.name, which, row.get("kind"), row.get("by") or f"SURVIVED {row}", flush=True)
 
-        list(pool.map(work, files))
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            list(pool.map(work, files))
+
+
+def _key(found: dict[str, Any]) -> Key:
+    return found["problem"], found["program"], found.get("kind", ""), found.get("line", 0), found.get("what", "")
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -154,7 +178,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=12, help="mutants a program")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--gpu", default="h100")
-    parser.add_argument("--jobs", type=int, default=2, help="problems side by side")
+    parser.add_argument("--jobs", type=int, default=2, help="problems, and workers of a kind, side by side")
+    parser.add_argument("--cache", type=Path, default=Path(".bench/cache"))
     parser.add_argument("--output", type=Path, default=Path("mutants.jsonl"))
     parser.add_argument("--table", type=Path, help="print the tables of an earlier run")
     arguments = parser.parse_args()
