@@ -134,7 +134,7 @@ def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalProcesse
 def test_the_judge_tries_them_in_a_worker(executor: LocalProcesses) -> None:
     small = problem("x.softmax(-1).mean(-1)")
     judge = Judge(executor, small, load("h100"), ((small, None),))
-    assert judge.trivial.everywhere == ("constant", "replay") and len(judge.trivial.draws) == 4
+    assert judge.trivial.everywhere == ("constant", "replay") and "structured" in judge.trivial.draws
     assert executor.submit(TrivialJob(problem=problem("x * 2"))).result() == Trivial()
 
 
