@@ -1,11 +1,10 @@
-"""Where jobs run: the `Executor` protocol, and `LocalProcesses`, persistent worker processes by kind.
+"""Where jobs run: the `Executor` protocol, and `LocalProcesses`, wardens with worker processes by kind.
 
 A job is a frozen dataclass with `kind`, `stage`, `seconds`, `fresh`, `alone` and `run()` (see `jobs`); its outcome is what
-`run()` returns, or the Verdict that says how it failed. Both travel pickled over pipes, each message led by its length.
+`run()` returns, or the Verdict that says how it failed. `warden` says how a worker lives; `sandbox` what locks it in.
 
-A worker is a process of its own session: scrubbed environment, its own folder as cwd and HOME, candidates' output in a log.
-Past its deadline or memory limit the whole process group is killed and the next job gets a new worker. What is *not*
-covered: candidates run with the user's rights; files outside the folder and the network are within their reach.
+Each candidate is a tenant: its workers and its compile caches serve no other. Jobs that hold no candidate run unconfined,
+with the rights of the user, whose file the reference is.
 """
 
 from __future__ import annotations
@@ -15,9 +14,7 @@ import fcntl
 import os
 import pickle
 import queue
-import select
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -26,25 +23,28 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from mtmc.verdict import Infra, RuntimeFault, Timeout, Verdict
+from mtmc.judge import folders
+from mtmc.judge.wire import Message, Order, outcome_of, send
+from mtmc.verdict import Infra, Timeout, Verdict
 
 if TYPE_CHECKING:
     from mtmc.judge.jobs import Job
 
-HEADER = struct.Struct(">Q")
-TICK = 0.2  # seconds between two looks at a worker's memory
 GIB = 1 << 30
+GRACE = 30.0  # seconds after a job's deadline in which its warden must have answered
+CLOSING = 10.0  # seconds for a warden to clear up
 INHERITED = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CC", "CXX", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME")
 INHERITED_PREFIXES = ("CUDA_", "NVIDIA_", "TRITON_LIBCUDA_PATH")
 SINGLE_THREADED = {"OMP_NUM_THREADS": "1"}
 KINDS: dict[str, dict[str, str]] = {  # kind of worker → its environment
     "compile": SINGLE_THREADED,
     "interpret": {**SINGLE_THREADED, "TRITON_INTERPRET": "1"},
-    "gpu": {},
+    "gpu": {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"},  # a question that a process may ask and still fork
 }
 
 
@@ -103,13 +103,15 @@ def _machine_turn(lock: Path | None) -> Iterator[None]:
 class LocalProcesses:
     """Workers on this machine, started when first needed. Use as a context manager, or call `close`.
 
-    `cache` holds what workers share (Triton's and Inductor's compile caches); without one it lives as long as the executor.
+    `cache` is the folder for what is compiled; without one it lives as long as the executor. `trusting`: the candidates are
+    programs that our own rules wrote, so they share workers and cache. By default none sees what another has left.
     """
 
-    def __init__(self, cache: Path | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, cache: Path | None = None, limits: Limits | None = None, trusting: bool = False) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="mtmc-", ignore_cleanup_errors=True)
+        os.chmod(self._folder.name, 0o711)
         self._cache = (cache or Path(self._folder.name) / "cache").resolve()
-        self._limits = limits or Limits()
+        self._limits, self._trusting = limits or Limits(), trusting
         self._queues: dict[str, queue.Queue[tuple[Job, bytes, Future[Any]] | None]] = {kind: queue.Queue() for kind in KINDS}
         self._turns = _Turns()
         self._lanes: dict[str, list[_Lane]] = {}
@@ -136,13 +138,23 @@ class LocalProcesses:
             self._queues[job.kind].put((job, data, future))
         return future
 
+    def confinement(self) -> tuple[str, ...]:
+        """What locks the candidates of this executor in, in sentences; empty before the first job has run."""
+        wardens = [lane.warden for lanes in self._lanes.values() for lane in lanes]
+        return next((warden.confinement for warden in wardens if warden.confinement), ())
+
     def _lane(self, kind: str, name: str) -> _Lane:
-        folder = Path(self._folder.name) / name
-        folder.mkdir()
-        command = [sys.executable, "-m", "mtmc.judge.worker", kind]
-        process = _Process(command, _environment(kind, folder, self._cache), folder, self._limits, kind)
+        house = Path(self._folder.name)
+        folder = house / name
+        folder.mkdir(mode=0o711)
+        command = [sys.executable, "-m", "mtmc.judge.warden", kind, str(house), str(folder)]
+        command += ["--memory", str(self._limits.memory_bytes[kind])]
+        if self._trusting:
+            command += ["--share", str(_made(self._cache / "programs"))]
+        address = _Addresses(self._cache, folder, self._trusting)
+        warden = _Warden(command, _environment(kind, folder), folder, self._limits.start_seconds)
         lock = self._cache / "gpu.lock" if kind == "gpu" else None
-        return _Lane(process, self._queues[kind], self._turns, name, lock)
+        return _Lane(warden, address, self._queues[kind], self._turns, name, lock)
 
     def close(self) -> None:
         """Kill every worker; jobs that have not ended end as Infra. May be called twice."""
@@ -160,14 +172,36 @@ class LocalProcesses:
             while not waiting.empty():
                 if entry := waiting.get_nowait():
                     entry[-1].set_result(Infra("the executor was closed"))
+        folders.remove(Path(self._folder.name))
         self._folder.cleanup()
 
 
-class _Lane:
-    """One worker process and the thread that feeds it."""
+@dataclass(frozen=True)
+class _Addresses:
+    """Whose worker a job needs, and where that worker keeps what it compiles."""
 
-    def __init__(self, process: _Process, jobs: queue.Queue[Any], turns: _Turns, name: str, lock: Path | None) -> None:
-        self.process, self.jobs, self.turns, self.lock = process, jobs, turns, lock
+    cache: Path
+    folder: Path
+    trusting: bool
+
+    def order(self, job: Job) -> Order:
+        """The order to have a worker ready for a job."""
+        source = getattr(job, "source", None)
+        if self.trusting:
+            return Order("programs", True, str(self.cache / "programs"), job.fresh)
+        if source is None:
+            return Order("reference", False, str(self.cache / "reference"), job.fresh)
+        name = sha256(source.encode()).hexdigest()[:16]
+        return Order(name, True, str(self.folder / "caches" / name), job.fresh)
+
+
+class _Lane:
+    """One warden and the thread that feeds it."""
+
+    def __init__(
+        self, warden: _Warden, addresses: _Addresses, jobs: queue.Queue[Any], turns: _Turns, name: str, lock: Path | None
+    ) -> None:
+        self.warden, self.addresses, self.jobs, self.turns, self.lock = warden, addresses, jobs, turns, lock
         self.thread = threading.Thread(target=self._feed, name=f"mtmc {name}", daemon=True)
         self.thread.start()
 
@@ -176,150 +210,106 @@ class _Lane:
             job, data, future = entry
             if not future.set_running_or_notify_cancel():
                 continue
-            failed = self.process.ready(job.fresh)
+            order = self.addresses.order(job)
+            failed = self.warden.ready(order)
             with self.turns.turn(job.alone), _machine_turn(self.lock):
-                future.set_result(failed or self.process.run(job, data))
-        self.process.end()
+                future.set_result(failed or self.warden.run(job, replace(order, data=data, fresh=False)))
+        self.warden.end()
 
     def stop(self) -> None:
-        self.process.closing = True
+        self.warden.closing = True
         self.jobs.put(None)
 
 
-class _Process:
-    """The life of one worker: started when needed, killed when it misbehaves, replaced after that."""
+class _Warden:
+    """The judge's end of one warden: started when needed, replaced when it ends."""
 
-    def __init__(self, command: list[str], env: dict[str, str], folder: Path, limits: Limits, kind: str) -> None:
-        self.command, self.env, self.folder, self.limits = command, env, folder, limits
-        self.memory = limits.memory_bytes[kind]
+    def __init__(self, command: list[str], env: dict[str, str], folder: Path, start_seconds: float) -> None:
+        self.command, self.env, self.folder, self.start_seconds = command, env, folder, start_seconds
         self.popen: subprocess.Popen[bytes] | None = None
         self.closing = False
+        self.confinement: tuple[str, ...] = ()
 
-    def ready(self, fresh: bool) -> Verdict | None:
-        """Have a worker running, a new one if asked for; Infra when there is none to be had."""
-        if self.closing:
-            return Infra("the executor was closed")
-        if fresh:
-            self.end()
-        return self._start()
+    def ready(self, order: Order) -> Verdict | None:
+        """Have a worker ready for the order's tenant; Infra when there is none to be had."""
+        failed = self._start()
+        if failed:
+            return failed
+        said = self._ask(order, self.start_seconds)
+        return said if isinstance(said, Verdict) else pickle.loads(said)
 
-    def run(self, job: Job, data: bytes) -> Any:
+    def run(self, job: Job, order: Order) -> Any:
         """The job's outcome. Never raises for what the job or the worker does."""
-        if self.closing:
-            return Infra("the executor was closed")
-        assert self.popen is not None and self.popen.stdin is not None
-        try:
-            send(self.popen.stdin, data)
-        except BrokenPipeError:
-            self.end()
-            return Infra("the worker left while it was idle")
-        outcome, leaves = self._reply(job.seconds, Timeout(job.stage, job.seconds))
-        if leaves:
-            self.end()
-        return outcome
+        said = self._ask(replace(order, stage=job.stage, seconds=job.seconds), job.seconds + GRACE)
+        if isinstance(said, Timeout):
+            return Timeout(job.stage, job.seconds)
+        return said if isinstance(said, Verdict) else outcome_of(job, said)
 
     def _start(self) -> Verdict | None:
-        """Start a worker unless one runs; Infra when it does not say that it is ready."""
+        """Start a warden unless one runs; Infra when it does not say that it is ready."""
+        if self.closing:
+            return Infra("the executor was closed")
         if self.popen is not None and self.popen.poll() is None:
             return None
         self.end()
-        with open(self.folder / "log", "wb") as log:
-            self.popen = subprocess.Popen(
-                self.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=self.env,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-        ready, leaves = self._reply(self.limits.start_seconds, Infra("the worker took too long to start"))
-        if ready == "ready":
+        with open(self.folder / "log", "ab") as log:
+            pipe = subprocess.PIPE
+            options: dict[str, Any] = {"env": self.env, "cwd": self.folder, "start_new_session": True}
+            self.popen = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=log, **options)
+        said = self._reply(self.start_seconds)
+        if isinstance(said, bytes):
+            self.confinement = tuple(pickle.loads(said))
             return None
-        self.end()
-        return Infra(f"the worker did not start: {self._last_words()}" if leaves else str(ready))
+        return said if self.closing else Infra(f"the worker did not start: {folders.last_words(self.folder / 'log')}")
 
-    def _reply(self, seconds: float, too_late: Verdict) -> tuple[Any, bool]:
-        """The worker's message and whether the worker is to be replaced. Watches the clock and the resident memory."""
+    def _ask(self, order: Order, seconds: float) -> bytes | Verdict:
+        if self.closing or self.popen is None or self.popen.stdin is None:
+            return Infra("the executor was closed" if self.closing else "the worker's warden is gone")
+        try:
+            send(self.popen.stdin.fileno(), pickle.dumps(order))
+        except BrokenPipeError:
+            self.end()
+            return Infra("the worker's warden left while it was idle")
+        return self._reply(seconds)
+
+    def _reply(self, seconds: float) -> bytes | Verdict:
+        """The warden's message; without one in time the warden is ended, and a Verdict says why."""
         assert self.popen is not None and self.popen.stdout is not None
         deadline = time.monotonic() + seconds
-        message = _Message(self.popen.stdout.fileno())
-        while not self.closing:
-            if message.read(min(TICK, max(deadline - time.monotonic(), 0.0))):
-                return message.value() if message.whole else (self._obituary(), True)
-            if time.monotonic() >= deadline:
-                return too_late, True
-            if resident_bytes(self.popen.pid) > self.memory:
-                return RuntimeFault(f"used more than {self.memory / GIB:.1f} GiB of host memory", "died"), True
-        return Infra("the executor was closed"), True
-
-    def _obituary(self) -> Verdict:
-        assert self.popen is not None
-        code = self.popen.wait()
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        words = self._last_words()
-        return RuntimeFault(f"the worker process ended with {how}" + (f": {words}" if words else ""), "died")
-
-    def _last_words(self) -> str:
-        lines = (self.folder / "log").read_text(errors="replace").strip().splitlines()
-        return lines[-1][:300] if lines else ""
+        message = Message(self.popen.stdout.fileno())
+        while not self.closing and time.monotonic() < deadline:
+            if message.read(0.2):
+                break
+        if message.whole:
+            return message.body
+        self.end()
+        if self.closing:
+            return Infra("the executor was closed")
+        return Infra("the worker's warden ended") if message.ended else Timeout("", seconds)
 
     def end(self) -> None:
-        """Kill the process group, whatever is left of it."""
+        """Tell the warden to clear up; kill it when it does not."""
         if self.popen is None:
             return
-        with suppress(ProcessLookupError):
-            os.killpg(self.popen.pid, signal.SIGKILL)
-        self.popen.wait()
         for pipe in (self.popen.stdin, self.popen.stdout):
             with suppress(BrokenPipeError):
                 pipe.close()  # type: ignore[union-attr]
+        try:
+            self.popen.wait(CLOSING)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(self.popen.pid, signal.SIGKILL)
+            self.popen.wait()
         self.popen = None
 
 
-class _Message:
-    """A message being read from a pipe without ever waiting longer than told."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd, self.data, self.ended = fd, b"", False
-
-    @property
-    def whole(self) -> bool:
-        return len(self.data) >= HEADER.size and len(self.data) - HEADER.size >= HEADER.unpack_from(self.data)[0]
-
-    def read(self, seconds: float) -> bool:
-        """Read what is there within `seconds`; true when the message is whole or the pipe has ended."""
-        if select.select([self.fd], [], [], seconds)[0]:
-            piece = os.read(self.fd, 1 << 20)
-            self.data, self.ended = self.data + piece, not piece
-        return self.whole or self.ended
-
-    def value(self) -> tuple[Any, bool]:
-        """The outcome, and whether the worker says that it leaves."""
-        try:
-            outcome, leaves = PlainUnpickler.loads(self.data[HEADER.size :])
-        except (pickle.UnpicklingError, ValueError, EOFError) as error:
-            return RuntimeFault(f"the worker's reply cannot be read: {error}", "died"), True
-        return outcome, bool(leaves)
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
-def send(pipe: IO[bytes], data: bytes) -> None:
-    """Write one message. Raises BrokenPipeError when nobody reads."""
-    pipe.write(HEADER.pack(len(data)) + data)
-    pipe.flush()
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process, 0 where the system does not tell (no /proc) or the process is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/statm").read_text().split()
-    except OSError:
-        return 0
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _environment(kind: str, folder: Path, cache: Path) -> dict[str, str]:
-    """What a worker sees of the environment: an allow-list, its own folder as HOME, compile caches in the shared one."""
+def _environment(kind: str, folder: Path) -> dict[str, str]:
+    """What a warden sees of the environment: an allow-list, and its own folder as HOME."""
     kept = {k: v for k, v in os.environ.items() if k in INHERITED or k.startswith(INHERITED_PREFIXES)}
     root = str(Path(__file__).resolve().parents[2])
     return {
@@ -329,29 +319,6 @@ def _environment(kind: str, folder: Path, cache: Path) -> dict[str, str]:
         "HOME": str(folder),
         "TMPDIR": str(folder),
         "PYTHONPATH": os.pathsep.join([root, *(entry for entry in sys.path if entry)]),
-        "TRITON_CACHE_DIR": str(cache / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of helper processes that could outlive the worker
         **KINDS[kind],
     }
-
-
-class PlainUnpickler(pickle.Unpickler):
-    """Reads outcomes: plain values, NumPy scalars and the classes that mtmc itself defines; nothing else can be sent."""
-
-    NUMPY = (("numpy._core.multiarray", "scalar"), ("numpy", "dtype"))
-
-    @staticmethod
-    def loads(data: bytes) -> Any:
-        import io
-
-        return PlainUnpickler(io.BytesIO(data)).load()
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in self.NUMPY:
-            return super().find_class(module, name)
-        if module.startswith("mtmc.") and "." not in name:
-            found = super().find_class(module, name)
-            if isinstance(found, type) and found.__module__ == module:
-                return found
-        raise pickle.UnpicklingError(f"{module}.{name} is no plain value")

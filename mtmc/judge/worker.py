@@ -1,40 +1,58 @@
-"""A worker process: `python -m mtmc.judge.worker KIND` reads jobs from stdin, runs them, writes outcomes to stdout.
+"""A worker: a forked child of a warden that runs jobs and answers each with its outcome, until its pipe ends.
 
-This holds the one catch-all of the project: whatever a job raises becomes a Verdict.
+This holds the one catch-all of the project: whatever a job raises becomes a Verdict. A reply begins with the nonce that came
+with the job, so that bytes written blindly into the pipe are no reply, and a byte that says whether the worker leaves.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
+import importlib
 import os
 import pickle
-import resource
-import signal
-import sys
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from mtmc.judge.executor import HEADER, send
 from mtmc.judge.faults import classify, poisoned
+from mtmc.judge.wire import receive, send
 
 if TYPE_CHECKING:
     from mtmc.judge.jobs import Job
 
-PR_SET_PDEATHSIG = 1
+NONCE = 16  # bytes
+LEFT_BEHIND = 256 << 20  # bytes of GPU memory that a kept worker may hold after a job: libraries' workspaces
+PRELOADED = (  # what jobs import sooner or later
+    "numpy.fft",
+    "numpy.ma",
+    "numpy.random",
+    "torch._dynamo",
+    "torch.testing",
+    "triton.backends.nvidia.compiler",
+    "triton.compiler.code_generator",
+    "triton.compiler.compiler",
+    "triton.experimental.gluon",
+    "triton.language.extra.libdevice",
+    "triton.tools.disasm",
+    "triton.tools.tensor_descriptor",
+    "mtmc.judge.eager",
+    "mtmc.judge.predict",
+    "mtmc.judge.standin",
+    "mtmc.judge.timing",
+    "mtmc.judge.verify",
+)
 
 
-def main(kind: str) -> None:
-    """Serve jobs of one kind until stdin ends."""
-    jobs, replies = _take_pipes()
-    _limit()
-    _prepare(kind)
-    send(replies, pickle.dumps(("ready", False)))
-    while (job := _receive(jobs)) is not None:
-        outcome, leaves = attempt(job)
-        send(replies, pickle.dumps((outcome, leaves)))
-        if leaves:
+def serve(kind: str, jobs: int, replies: int) -> None:
+    """Serve jobs from one pipe to another; the first message out says that the worker is ready."""
+    if kind == "gpu":
+        import torch
+
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    send(replies, b"ready")
+    while (message := receive(jobs)) is not None:
+        outcome, leaves = attempt(pickle.loads(message[NONCE:]))
+        send(replies, message[:NONCE] + bytes([leaves]) + pickle.dumps(outcome))
+        if leaves or not _tidy(kind):
             os._exit(0)  # a poisoned CUDA context must not run its own clean-up
-        _tidy(kind)
 
 
 def attempt(job: Job) -> tuple[Any, bool]:
@@ -45,48 +63,26 @@ def attempt(job: Job) -> tuple[Any, bool]:
         return classify(error, job.stage, hasattr(job, "source")), poisoned(error)
 
 
-def _take_pipes() -> tuple[IO[bytes], IO[bytes]]:
-    """The two pipes under private descriptors; what the candidate reads is empty, what it prints goes to the log."""
-    jobs, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
-    return jobs, replies
-
-
-def _limit() -> None:
-    """No core dumps, no endless log, and no life after the parent's death (Linux; elsewhere the end of stdin tells)."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 30, 8 << 30))
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _prepare(kind: str) -> None:
-    """Pay for the imports before the first deadline runs."""
-    import torch
-    import triton  # noqa: F401
-
+def prepare(kind: str) -> None:
+    """Pay for imports and the like before workers are forked and deadlines run. Must not touch CUDA, nor start threads."""
+    for name in PRELOADED:
+        importlib.import_module(name)
     if kind == "interpret":
         from mtmc.judge.interpreter import install
 
         install()
-    elif kind == "gpu":
-        torch.cuda.init()  # type: ignore[no-untyped-call]
+    else:
+        from triton.runtime.cache import triton_key
+
+        triton_key()  # a hash of Triton's own files, computed once a process
 
 
-def _receive(pipe: IO[bytes]) -> Any:
-    head = pipe.read(HEADER.size)
-    return pickle.loads(pipe.read(HEADER.unpack(head)[0])) if len(head) == HEADER.size else None
-
-
-def _tidy(kind: str) -> None:
+def _tidy(kind: str) -> bool:
+    """Free what the job has left; false when something holds on to the GPU's memory."""
     gc.collect()
-    if kind == "gpu":
-        import torch
+    if kind != "gpu":
+        return True
+    import torch
 
-        torch.cuda.empty_cache()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_allocated() <= LEFT_BEHIND

@@ -16,9 +16,11 @@ import pytest
 import torch
 
 from mtmc.hardware_profiles import load
-from mtmc.judge.executor import GIB, Limits, LocalProcesses, PlainUnpickler, _Turns
+from mtmc.judge.executor import GIB, Limits, LocalProcesses, _Turns
 from mtmc.judge.jobs import Compiled, CompileJob, GpuVerifyJob, InterpretJob, Job
-from mtmc.verdict import Accuracy, CompileError, Infra, RuntimeFault, Timeout, Wrong
+from mtmc.judge.processes import running as alive
+from mtmc.judge.wire import outcome_of
+from mtmc.verdict import Accuracy, CompileError, Infra, RuntimeFault, Timeout, Timing, Verified, Wrong
 
 H100 = load("h100")
 FAST = Limits(
@@ -144,13 +146,12 @@ def test_environment_session_and_end(importable: None) -> None:
     with LocalProcesses(limits=FAST) as running:
         pid, session, folder, environment = running.submit(test_executor.Look()).result()
         again, *_ = running.submit(test_executor.Look()).result()
-        fresh, *_ = running.submit(test_executor.Look(fresh=True)).result()
-    assert pid == again != fresh
+    assert pid != again
     assert session == pid != os.getsid(0)
     assert "SECRET_TOKEN" not in environment
-    assert environment["HOME"] == folder
-    assert environment["TRITON_CACHE_DIR"].endswith("cache/triton")
-    assert not Path(f"/proc/{fresh}").exists()
+    assert environment["HOME"] == environment["TMPDIR"] == folder
+    assert environment["TRITON_CACHE_DIR"].endswith("cache/reference/triton")
+    assert not Path(f"/proc/{again}").exists()
     assert not Path(folder).exists()
 
 
@@ -177,11 +178,17 @@ def test_close_ends_running_and_waiting_jobs() -> None:
 PARENT = """
 import os, sys, time
 sys.path.insert(0, {folder!r})
+import judge_samples as samples
 import test_executor
+from mtmc.judge.jobs import InterpretJob
 from mtmc.judge.executor import LocalProcesses
+from mtmc.judge.processes import descendants
 if __name__ == "__main__":
     running = LocalProcesses(limits=test_executor.FAST)
-    print(running.submit(test_executor.Look()).result()[0], flush=True)
+    running.submit(InterpretJob(problem=samples.problem(), source=samples.HOST_FOR_EVER, seconds=100))
+    while len(descendants(os.getpid())) < 2:
+        time.sleep(0.1)
+    print(*descendants(os.getpid()), flush=True)
     time.sleep(100)
 """
 
@@ -192,14 +199,14 @@ def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment)
     assert parent.stdout is not None
-    worker = int(parent.stdout.readline())
-    assert Path(f"/proc/{worker}").exists()
+    workers = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(workers) >= 2 and all(map(alive, workers))
     parent.kill()
     parent.wait()
     deadline = time.monotonic() + 10
-    while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
+    while any(map(alive, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not Path(f"/proc/{worker}").exists()
+    assert not any(map(alive, workers))
 
 
 def test_a_job_that_runs_alone_waits_for_others_and_holds_new_ones_back() -> None:
@@ -232,9 +239,12 @@ def test_a_job_that_runs_alone_waits_for_others_and_holds_new_ones_back() -> Non
     assert seen == ["a", "x", "b"]
 
 
-def test_replies_hold_plain_values_only() -> None:
+def test_replies_hold_outcomes_of_their_job_only() -> None:
+    job = InterpretJob(problem=samples.problem(), source=samples.CANDIDATE)
     accuracy = Accuracy(np.float64(1e-7), 2e-7, ("own",))
-    assert PlainUnpickler.loads(pickle.dumps((accuracy, False))) == (accuracy, False)
-    for unwanted in (os.system, subprocess.Popen, Path("x")):
-        with pytest.raises(pickle.UnpicklingError):
-            PlainUnpickler.loads(pickle.dumps((unwanted, False)))
+    assert outcome_of(job, pickle.dumps(accuracy)) == accuracy
+    verified = Verified(Timing("measured", 1.0, 1.0, 1.0, 1.0, 1.0), accuracy)
+    for unwanted in (os.system, subprocess.Popen, Path("x"), verified, verified.timing, None, (accuracy, False)):
+        assert isinstance(outcome_of(job, pickle.dumps(unwanted)), RuntimeFault)
+    for damaged in (b"", b"\x80", b"garbage", pickle.dumps(accuracy)[:-2]):
+        assert isinstance(outcome_of(job, damaged), RuntimeFault)
