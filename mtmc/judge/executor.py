@@ -252,10 +252,13 @@ class _Warden:
         if self.popen is not None and self.popen.poll() is None:
             return None
         self.end()
-        with open(self.folder / "log", "ab") as log:
-            pipe = subprocess.PIPE
-            options: dict[str, Any] = {"env": self.env, "cwd": self.folder, "start_new_session": True}
-            self.popen = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=log, **options)
+        options: dict[str, Any] = {"env": self.env, "cwd": self.folder, "start_new_session": True}
+        options |= {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        try:
+            with open(self.folder / "log", "ab") as log:
+                self.popen = subprocess.Popen(self.command, stderr=log, **options)
+        except OSError as error:  # no memory, no process, no disk
+            return Infra(f"the worker did not start: {error.strerror}")
         said = self._reply(self.start_seconds)
         if isinstance(said, bytes):
             self.confinement = tuple(pickle.loads(said))

@@ -49,4 +49,4 @@ def last_words(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - END_OF_LOG))
         lines = file.read(END_OF_LOG).decode(errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else ""
+    return lines[-1].strip()[:300] if lines else ""

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-PATIENCE = 5.0  # seconds for killed processes to go: one that waits in the GPU's driver takes its time
+PATIENCE = 30.0  # seconds for killed processes to go: one that waits in the GPU's driver takes its time
 
 
 def prctl(option: int, value: int) -> None:

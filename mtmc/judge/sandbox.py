@@ -27,7 +27,9 @@ SHARED_USER = USERS[0]  # of wardens whose workers trust each other and share a 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 LARGEST_FILE = 8 * GIB
 OPEN_FILES = 65536
-PROCESSES = 256 + 8 * (os.cpu_count() or 1)  # threads count: OpenMP and the GPU's driver start one a core each
+CORES = os.cpu_count() or 1
+THREADS = 256 + 8 * CORES  # of all processes of a worker: OpenMP and the GPU's driver start one a core each
+PROCESSES = 64 + 4 * CORES  # of a worker: a compiler of inline CUDA starts some for each core
 SIGKILL = 9
 
 
@@ -100,7 +102,7 @@ def limit(user: int | None = None) -> None:
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: LARGEST_FILE,
         resource.RLIMIT_NOFILE: OPEN_FILES,
-        resource.RLIMIT_NPROC: taken + PROCESSES,
+        resource.RLIMIT_NPROC: taken + THREADS,
     }
     for what, most in limits.items():
         hard = resource.getrlimit(what)[1]
@@ -157,23 +159,23 @@ def _about_files(plan: Plan) -> str:
 
 def _free_user() -> int:
     """An id that no process has and that no other warden took; taken until this process ends."""
-    busy = set(_owners())
-    start = os.getpid() % len(USERS)
+    start, busy = os.getpid() % len(USERS), set(_owners())
     for user in [*USERS[start:], *USERS[:start]]:
-        if user in busy or user == SHARED_USER:
-            continue
-        claim = socket.socket(socket.AF_UNIX)
-        try:
-            claim.bind(f"\0mtmc-user-{user}")
-        except OSError:
-            claim.close()
-            continue
-        _claims.append(claim)
-        return user
+        if user not in busy and user != SHARED_USER and _claimed(user):
+            return user
     raise OSError("no free user id")
 
 
-_claims: list[socket.socket] = []  # open as long as this process lives
+def _claimed(user: int) -> bool:
+    """Take an id by an abstract socket of its name, which ends with this process; false when another has it."""
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0mtmc-user-{user}")
+    except OSError:
+        claim.close()
+        return False
+    claim.detach()  # open as long as this process lives
+    return True
 
 
 def _python() -> list[Path]:

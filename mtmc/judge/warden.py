@@ -43,7 +43,7 @@ KEPT = {"compile": False, "interpret": False, "gpu": True}  # whether a worker s
 
 
 class Closed(Exception):
-    """The judge has closed its end."""
+    """The judge has closed its end, or this warden can no longer keep order and leaves."""
 
 
 @dataclass
@@ -181,13 +181,15 @@ class Warden:
         return Worker(pid, jobs_in, replies_out, order.tenant, folder)
 
     def _end(self) -> None:
-        """Kill the worker and whatever came of it, and remove its folder."""
+        """Kill the worker and whatever came of it, and remove its folder. Raises Closed when something cannot be killed."""
         if self.worker is None:
             return
-        end_descendants(self.plan.sweep_user)
+        gone = end_descendants(self.plan.sweep_user)
         self.worker.close()
         folders.remove(self.worker.folder)
         self.worker = None
+        if not gone:
+            raise Closed
 
 
 @dataclass(frozen=True)
