@@ -95,7 +95,7 @@ def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -
     aligned = (small.aligned[1],) if small.aligned else ()
     lowering = lower(problem, captured, (*small.graphs, *aligned))
     judge = Judge(
-        executor=LocalProcesses(cache_folder() / "compiled", limits()),
+        executor=LocalProcesses(cache_folder() / "compiled", limits(), trusting=True),
         problem=problem,
         profile=profile,
         variants=variants_with_sizes(small.variants, lowering),

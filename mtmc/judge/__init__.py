@@ -3,7 +3,9 @@
 | module | what |
 |---|---|
 | `judge` | orders the jobs for one program and turns their outcomes into a Verdict |
-| `executor`, `worker`, `faults` | worker processes, their main loop, and exceptions into Verdicts |
+| `executor`, `warden`, `worker`, `wire` | the judge's end, the process that forks and watches, its children, messages |
+| `sandbox`, `landlock`, `mounts`, `processes`, `folders` | what locks candidates in, and what is left of them removed |
+| `faults` | exceptions into Verdicts |
 | `jobs` | what a worker does: compile, interpret, verify, observe |
 | `candidate` | the door to a candidate's code |
 | `verify`, `draws`, `oracle`, `accuracy` | correctness: what is watched, inputs, the fp64 oracle, the rule |

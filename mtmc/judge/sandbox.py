@@ -160,7 +160,8 @@ def _about_files(plan: Plan) -> str:
 def _free_user() -> int:
     """An id that no process has and that no other warden took; taken until this process ends."""
     start, busy = os.getpid() % len(USERS), set(_owners())
-    for user in [*USERS[start:], *USERS[:start]]:
+    order: list[int] = [*USERS[start:], *USERS[:start]]
+    for user in order:
         if user not in busy and user != SHARED_USER and _claimed(user):
             return user
     raise OSError("no free user id")

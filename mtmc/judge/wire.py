@@ -36,14 +36,15 @@ OUTCOMES: dict[str, tuple[str, ...]] = {
         "Timing",
         "Wrong",
     ),
-    "mtmc.judge.jobs": ("Compiled", "ReferenceTimes"),
+    "mtmc.judge.jobs": ("Compiled", "Observations", "ReferenceTimes"),
     "mtmc.judge.predict": ("KernelTime", "Prediction"),
     "mtmc.judge.pipes": ("Occupancy",),
-    "mtmc.judge.isolated": ("Leaf", "Seen"),
+    "mtmc.judge.trivial": ("Trivial",),
     "numpy._core.multiarray": ("scalar",),
     "numpy": ("dtype",),
 }
 FAILURES = {"CompileError", "Infra", "Rejected", "RuntimeFault", "Timeout", "Wrong"}
+ANSWERS = {"compile": "Compiled", "verify": "Accuracy", "dynamic": "Observations", "time": "Timing"}  # of candidates' jobs
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,9 @@ def outcome_of(job: Job, reply: bytes) -> Any:
     except (pickle.UnpicklingError, ValueError, EOFError, TypeError, AttributeError, IndexError, KeyError) as error:
         return RuntimeFault(f"the worker's reply cannot be read: {error}", "died")
     wanted = FAILURES | set(re.findall(r"\w+", str(type(job).run.__annotations__.get("return", "Any"))))
-    if "Any" not in wanted and type(outcome).__name__ not in wanted:
+    if "Any" in wanted and job.stage in ANSWERS:
+        wanted.add(ANSWERS[job.stage])
+    if type(outcome).__name__ not in wanted:
         found = type(outcome).__name__
         return RuntimeFault(f"the worker replied with {found}, which {type(job).__name__} never does", "died")
     return outcome
