@@ -192,7 +192,8 @@ class _Addresses:
         if source is None:
             return Order("reference", False, str(self.cache / "reference"), job.fresh)
         name = sha256(source.encode()).hexdigest()[:16]
-        return Order(name, True, str(self.folder / "caches" / name), job.fresh)
+        paired = job.paired and hasattr(os, "memfd_create")
+        return Order(name + "+" * paired, True, str(self.folder / "caches" / name), job.fresh, paired)
 
 
 class _Lane:

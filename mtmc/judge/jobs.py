@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from mtmc.judge.door import Door
 from mtmc.problem import Problem
@@ -18,6 +18,9 @@ from mtmc.verdict import Accuracy, Finding, Launch, Wrong, rejection
 if TYPE_CHECKING:
     from mtmc.hardware_profiles import Profile
     from mtmc.judge.predict import Prediction
+    from mtmc.judge.verify import Verifier
+
+T = TypeVar("T")
 
 Sizes = dict[str, Any] | None
 HOST_BOUND_MS = 0.2  # below this device time the launch cost decides, and other work on the cores would show
@@ -27,11 +30,13 @@ HOST_BOUND_MS = 0.2  # below this device time the launch cost decides, and other
 class Job:
     """`kind` of worker; `stage` named by a Timeout; deadline in `seconds`.
 
-    `fresh` asks for a new process, `alone` for cores on which no other job runs.
+    `fresh` asks for a new process, `alone` for cores on which no other job runs. A `paired` job can leave the candidate to
+    another process (see `isolated`).
     """
 
     kind: ClassVar[str]
     stage: ClassVar[str]
+    paired: ClassVar[bool] = False
     seconds: float = 60.0
     fresh: bool = False
     alone: bool = False
@@ -178,6 +183,7 @@ class VerifyJob(Job):
     """The accuracy rule on one variant of the problem; the subclasses say where. `repeat` runs the first draw twice."""
 
     stage = "verify"
+    paired = True
     device: ClassVar[str]
     problem: Problem
     source: str
@@ -190,18 +196,25 @@ class VerifyJob(Job):
     full_size: bool = False
 
     def run(self) -> Any:
-        return watched(self._verify)
-
-    def _verify(self) -> Accuracy | Wrong:
-        from mtmc.judge.accuracy import rule
-        from mtmc.judge.dynamic.memory import poison_freed
         from mtmc.judge.verify import Verifier
 
-        poison_freed()
+        return self.watch(lambda: self.verify(Verifier))
 
+    def watch(self, call: Callable[[], Any]) -> Any:
+        """`call` as it is to be made in a candidate's process."""
+        return watched(call)
+
+    def verify(self, kind: Callable[..., Verifier]) -> Accuracy | Wrong:
+        return self.verifier(kind).verify(self.source, self.sizes, self.draws, self.repeat)
+
+    def verifier(self, kind: Callable[..., T]) -> T:
+        """A Verifier of a kind, for this job's problem and rule."""
+        from mtmc.judge.accuracy import rule
+        from mtmc.judge.dynamic.memory import poison_freed
+
+        poison_freed()
         chosen = rule(self.precision) if self.full_size else rule(self.precision).for_small_sizes()
-        verifier = Verifier(self.problem, self.device, chosen, self.seed, self.door)
-        return verifier.verify(self.source, self.sizes, self.draws, self.repeat)
+        return kind(self.problem, self.device, chosen, self.seed, self.door)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,12 +233,12 @@ class GpuVerifyJob(VerifyJob):
     device = "cuda"
     asserts: bool = False
 
-    def run(self) -> Any:
+    def watch(self, call: Callable[[], Any]) -> Any:
         from triton import knobs
 
         with knobs.runtime.scope():
             knobs.runtime.debug = self.asserts
-            return super().run()
+            return super().watch(call)
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,10 @@ class Observed:
     parameters: tuple[str, ...]
     updated: frozenset[str] = frozenset()
 
+    @property
+    def form(self) -> str:
+        return forms.skeleton(self.result)
+
     def leaves(self) -> Iterator[tuple[str, Any]]:
         """Everything that is compared by value, with the name it has in messages."""
         found = list(forms.leaves(self.result))
@@ -115,9 +119,8 @@ def differs_in_form(y: Observed, r: Observed) -> Wrong | None:
 
     A candidate may copy where the reference returns a view of its input, but not the other way round.
     """
-    wanted, found = forms.skeleton(r.result), forms.skeleton(y.result)
-    if found != wanted:
-        return Wrong(f"output is {found}, not {wanted}", "type")
+    if y.form != r.form:
+        return Wrong(f"output is {y.form}, not {r.form}", "type")
     theirs = dict(r.leaves())
     for name, mine in y.leaves():
         if name in theirs and (wrong := form(name, mine, theirs[name])):
@@ -190,20 +193,23 @@ class Verifier:
         self, source: str, sizes: candidate.Sizes | None, names: Iterable[str], repeat: bool = True
     ) -> Accuracy | Wrong:
         """Check every draw, `own` first, and that one twice if `repeat`. Raises what the candidate raises."""
+        with candidate.imported(source, sizes, self._pretence()) as module:
+            return self._all(self._built(module), names, repeat)
+
+    def _all(self, built: candidate.Built, names: Iterable[str], repeat: bool) -> Accuracy | Wrong:
+        """Every draw, up to the first that fails."""
         shape = "x".join(str(n) for n in next((x.shape for x in tensors(self.inputs)), ()))
         checked: list[str] = []
         errors: list[Accuracy] = []
-        with candidate.imported(source, sizes, self._pretence()) as module:
-            built = self._built(module)
-            for number, draw in enumerate(names):
-                if draw == draws.WEIGHTS and not self._moved(built):
-                    continue
-                found, note = self._one(built, draw, self.seed + 100 * number, twice=repeat and number == 0)
-                if isinstance(found, Wrong):
-                    notes = "".join(f"; {note}" for note in built.notes)
-                    return replace(found, message=f"{found.message} ({draw} inputs, {shape}{notes})")
-                checked.append(f"{draw} {shape}{note}")
-                errors.append(found)
+        for number, draw in enumerate(names):
+            if draw == draws.WEIGHTS and not self._moved(built):
+                continue
+            found, note = self._one(built, draw, self.seed + 100 * number, twice=repeat and number == 0)
+            if isinstance(found, Wrong):
+                notes = "".join(f"; {note}" for note in built.notes)
+                return replace(found, message=f"{found.message} ({draw} inputs, {shape}{notes})")
+            checked.append(f"{draw} {shape}{note}")
+            errors.append(found)
         return replace(combined(errors), checked=tuple(checked), skipped=tuple(dict.fromkeys((*built.notes, *self.skipped))))
 
     def bits(self, source: str, sizes: candidate.Sizes | None, names: Iterable[str]) -> list[tuple[int, int]]:
@@ -230,9 +236,12 @@ class Verifier:
             self.skipped.append("other weights: ModelNew does not name them as the reference does")
             return False
         draws.move(self.reference, self.seed)
+        self._adopt(built)
+        return True
+
+    def _adopt(self, built: candidate.Built) -> None:
         if self.door.kind == "class":
             candidate.adopt(built.model, self.reference)
-        return True
 
     def _pretence(self) -> AbstractContextManager[None]:
         """Foreign code is often written for CUDA tensors alone; in the interpreter it is given what it takes for such."""
@@ -242,12 +251,15 @@ class Verifier:
         with self._pretence():
             return candidate.run(built, self.inputs)
 
+    def _observe(self, built: candidate.Built, seed: int, fill: float) -> Observed:
+        return observe(lambda: self._call(built), built.model, self.inputs, seed, fill)
+
     def _one(self, built: candidate.Built, draw: str, seed: int, twice: bool) -> tuple[Wrong | Accuracy, str]:
         """The finding on one draw, and a remark on determinism for `checked`."""
         self._draw(draw, seed)
         tries = []
         for fill in FILLS[: 1 + twice]:
-            tries.append(observe(lambda: self._call(built), built.model, self.inputs, seed, fill))
+            tries.append(self._observe(built, seed, fill))
             self._renew(tries[-1], draw, seed)
         steady = _bits(tries[0]) == _bits(tries[-1])
         if steady:

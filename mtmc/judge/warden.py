@@ -16,9 +16,12 @@ import pickle
 import secrets
 import select
 import signal
+import socket
 import time
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from mtmc.judge import folders, sandbox
@@ -34,7 +37,7 @@ from mtmc.judge.processes import (
     running,
 )
 from mtmc.judge.wire import Message, Order, receive, send
-from mtmc.judge.worker import NONCE, prepare, serve
+from mtmc.judge.worker import NONCE, hold, prepare, serve
 from mtmc.verdict import Infra, RuntimeFault, Timeout, Verdict
 
 TICK = 0.2  # seconds between two looks at memory and processes
@@ -48,13 +51,18 @@ class Closed(Exception):
 
 @dataclass
 class Worker:
-    """A forked worker and the pipes to it."""
+    """A forked worker and the pipes to it; `host` is the process that holds the candidate for it, 0 when it does itself."""
 
     pid: int
+    host: int
     orders: int
     replies: int
     tenant: str
     folder: Path
+
+    @property
+    def family(self) -> set[int]:
+        return {self.pid, self.host} - {0}
 
     def close(self) -> None:
         os.close(self.orders)
@@ -119,7 +127,9 @@ class Warden:
                 said = RuntimeFault("the worker's reply is not the reply to its job", "died")
             else:
                 leaves, said = bool(said[NONCE]), said[NONCE + 1 :]
-        if leaves or not KEPT[self.kind] or [pid for pid in descendants(os.getpid()) if running(pid)] != [worker.pid]:
+        if worker.host and exit_of(worker.host) is not None:
+            said, leaves = self._obituary(worker.host), True
+        if leaves or not KEPT[self.kind] or {pid for pid in descendants(os.getpid()) if running(pid)} != worker.family:
             self._end()
         return said
 
@@ -133,7 +143,7 @@ class Warden:
             if self.orders in heard:  # the judge sends one order at a time, so this is its end
                 raise Closed
             if heard and message.read(0):
-                return message.body if message.whole else self._obituary(worker)
+                return message.body if message.whole else self._obituary(worker.pid)
             if time.monotonic() >= deadline:
                 return too_late
             if time.monotonic() >= look:
@@ -145,7 +155,7 @@ class Warden:
         """What the worker and its children take too much of, or its obituary if a child of its own outlived it."""
         family = descendants(os.getpid())
         if exit_of(worker.pid) is not None:
-            return self._obituary(worker)
+            return self._obituary(worker.pid)
         if len(family) > sandbox.PROCESSES:
             return RuntimeFault(f"started more than {sandbox.PROCESSES} processes", "died")
         if memory_over(family, self.memory):
@@ -155,10 +165,10 @@ class Warden:
             return RuntimeFault(f"wrote more than {much}", "died")
         return None
 
-    def _obituary(self, worker: Worker) -> Verdict:
+    def _obituary(self, pid: int) -> Verdict:
         """How the worker ended; one that has only closed its pipe is helped to."""
         deadline = time.monotonic() + 0.5  # the pipe closes a moment before the process is gone
-        while (code := exit_of(worker.pid)) is None and time.monotonic() < deadline:
+        while (code := exit_of(pid)) is None and time.monotonic() < deadline:
             time.sleep(0.005)
         how = "by closing its pipe" if code is None else f"with exit code {code}"
         if code is not None and code < 0:
@@ -175,10 +185,24 @@ class Warden:
         replies_out, replies_in = os.pipe()
         inside = Inside(self.kind, self.plan if order.confined else None, sandbox.Cell(self.house, folder, cache))
         os.truncate(self.folder / "log", 0)
-        pid = fork_into(lambda: inside.main(jobs_out, replies_in), keep=(jobs_out, replies_in))
+        if order.paired:
+            host, pid = self._pair(inside, jobs_out, replies_in)
+        else:
+            main = partial(serve, self.kind, jobs_out, replies_in)
+            host, pid = 0, fork_into(lambda: inside.main(main), (jobs_out, replies_in))
         os.close(jobs_out)
         os.close(replies_in)
-        return Worker(pid, jobs_in, replies_out, order.tenant, folder)
+        return Worker(pid, host, jobs_in, replies_out, order.tenant, folder)
+
+    def _pair(self, inside: Inside, jobs: int, replies: int) -> tuple[int, int]:
+        """A confined host with the candidate, and an unconfined worker that compares, with a line between them."""
+        near, far = socket.socketpair()
+        with near, far:
+            held = fork_into(lambda: inside.main(partial(hold, self.kind, far)), (far.fileno(),))
+            own = _made(inside.cell.folder.with_suffix(".own"))
+            outside = replace(inside, plan=None, cell=replace(inside.cell, folder=own, cache=own))
+            main = partial(serve, self.kind, jobs, replies, near)
+            return held, fork_into(lambda: outside.main(main), (jobs, replies, near.fileno()))
 
     def _end(self) -> None:
         """Kill the worker and whatever came of it, and remove its folder. Raises Closed when something cannot be killed."""
@@ -186,10 +210,16 @@ class Warden:
             return
         gone = end_descendants(self.plan.sweep_user)
         self.worker.close()
-        folders.remove(self.worker.folder)
+        for folder in (self.worker.folder, self.worker.folder.with_suffix(".own")):
+            folders.remove(folder)
         self.worker = None
         if not gone:
             raise Closed
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 @dataclass(frozen=True)
@@ -200,7 +230,7 @@ class Inside:
     plan: sandbox.Plan | None
     cell: sandbox.Cell
 
-    def main(self, jobs: int, replies: int) -> None:
+    def main(self, serve: Callable[[], None]) -> None:
         os.setsid()
         self._own_folder()
         if self.plan is not None:
@@ -208,7 +238,7 @@ class Inside:
         else:
             sandbox.limit()
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        serve(self.kind, jobs, replies)
+        serve()
 
     def _own_folder(self) -> None:
         folder, cache = self.cell.folder, self.cell.cache

@@ -118,7 +118,7 @@ class Message:
 def outcome_of(job: Job, reply: bytes) -> Any:
     """The outcome in a reply, or the RuntimeFault of a worker whose reply is none or is not of this job."""
     try:
-        outcome = PlainUnpickler(io.BytesIO(reply)).load()
+        outcome = plain(reply)
     except (pickle.UnpicklingError, ValueError, EOFError, TypeError, AttributeError, IndexError, KeyError) as error:
         return RuntimeFault(f"the worker's reply cannot be read: {error}", "died")
     wanted = FAILURES | set(re.findall(r"\w+", str(type(job).run.__annotations__.get("return", "Any"))))
@@ -128,6 +128,11 @@ def outcome_of(job: Job, reply: bytes) -> Any:
         found = type(outcome).__name__
         return RuntimeFault(f"the worker replied with {found}, which {type(job).__name__} never does", "died")
     return outcome
+
+
+def plain(data: bytes) -> Any:
+    """A value that nobody trusted has pickled. Raises UnpicklingError for anything but plain values and outcomes."""
+    return PlainUnpickler(io.BytesIO(data)).load()
 
 
 class PlainUnpickler(pickle.Unpickler):

@@ -10,12 +10,14 @@ import gc
 import importlib
 import os
 import pickle
+import socket
 from typing import TYPE_CHECKING, Any
 
 from mtmc.judge.faults import classify, poisoned
 from mtmc.judge.wire import receive, send
 
 if TYPE_CHECKING:
+    from mtmc.judge.isolated import Partner
     from mtmc.judge.jobs import Job
 
 NONCE = 16  # bytes
@@ -34,6 +36,7 @@ PRELOADED = (  # what jobs import sooner or later
     "triton.tools.disasm",
     "triton.tools.tensor_descriptor",
     "mtmc.judge.eager",
+    "mtmc.judge.isolated",
     "mtmc.judge.predict",
     "mtmc.judge.standin",
     "mtmc.judge.timing",
@@ -41,26 +44,49 @@ PRELOADED = (  # what jobs import sooner or later
 )
 
 
-def serve(kind: str, jobs: int, replies: int) -> None:
-    """Serve jobs from one pipe to another; the first message out says that the worker is ready."""
-    if kind == "gpu":
-        import torch
+def serve(kind: str, jobs: int, replies: int, line: socket.socket | None = None) -> None:
+    """Serve jobs from one pipe to another; the first message out says that the worker is ready.
 
-        torch.cuda.init()  # type: ignore[no-untyped-call]
+    With a `line` to a host, candidates are left to that.
+    """
+    _begin(kind)
+    partner = None
+    if line:
+        from mtmc.judge.isolated import Partner
+
+        partner = Partner(line)
     send(replies, b"ready")
     while (message := receive(jobs)) is not None:
-        outcome, leaves = attempt(pickle.loads(message[NONCE:]))
+        outcome, leaves = attempt(pickle.loads(message[NONCE:]), partner)
         send(replies, message[:NONCE] + bytes([leaves]) + pickle.dumps(outcome))
         if leaves or not _tidy(kind):
             os._exit(0)  # a poisoned CUDA context must not run its own clean-up
 
 
-def attempt(job: Job) -> tuple[Any, bool]:
+def hold(kind: str, line: socket.socket) -> None:
+    """Hold candidates for a comparer at the other end of the line."""
+    from mtmc.judge.isolated import Host
+
+    _begin(kind)
+    Host(line, "cuda" if kind == "gpu" else "cpu").serve()
+
+
+def _begin(kind: str) -> None:
+    if kind == "gpu":
+        import torch
+
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+
+
+def attempt(job: Job, partner: Partner | None = None) -> tuple[Any, bool]:
     """The job's value or the Verdict on its failure, and whether this process must not be used again."""
     try:
+        if partner is not None:
+            return partner.compare(job), partner.spent  # type: ignore[arg-type]
         return job.run(), False
     except BaseException as error:  # noqa: BLE001  the boundary: a candidate may raise anything, SystemExit included
-        return classify(error, job.stage, hasattr(job, "source")), poisoned(error)
+        blamed = partner is None and hasattr(job, "source")
+        return classify(error, job.stage, blamed), poisoned(error) or partner is not None
 
 
 def prepare(kind: str) -> None:

@@ -83,3 +83,12 @@ def writes(path: str) -> str:
 def tells(expression: str) -> str:
     """Fails with the value of an expression as its message."""
     return doing(f"import os, sys, pathlib, glob, socket\nraise RuntimeError('value ' + repr({expression}))")
+
+
+PATCHES = (
+    "import mtmc.judge.accuracy as a\na.Errors.failure = lambda *_: None",
+    "import mtmc.judge.verify as v\nfrom mtmc.verdict import Accuracy\nv.Verifier._one = lambda *_: (Accuracy(0.0, 0.0), '')",
+    "import mtmc.judge.isolated as i\nfrom mtmc.verdict import Accuracy\n"
+    "i.Host._answer = lambda self, *_: self.post.send(i.pickle.dumps(('close', Accuracy(0.0, 1.0))), [])",
+    "import mtmc.judge.isolated as i\ni._described = lambda seen: ({'form': 'leaf', 'leaves': []}, [])",
+)
