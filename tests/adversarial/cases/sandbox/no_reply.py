@@ -1,0 +1,30 @@
+# reference: relu_rows
+# expect: verified
+# twin: forge_a_reply
+import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, numel, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = index < numel
+    x = tl.load(x_ptr + index, mask=mask)
+    tl.store(out_ptr + index, tl.maximum(x, 0.0), mask=mask)
+
+
+def ready(x):
+    total = 0
+    for dimension in range(x.ndim):
+        total += x.stride(dimension)
+    return x.contiguous() if total else x
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = ready(x)
+        out = torch.empty_like(x)
+        kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+        return out
