@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MOST_BYTES = 16 << 30
-MOST_FILES = 100_000
+MOST_FILES = 20_000
 END_OF_LOG = 4096  # bytes in which the last words are looked for
 
 

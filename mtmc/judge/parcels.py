@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from mtmc.judge.wire import receive, send
+from mtmc.judge.wire import LONGEST_REPLY, plain, receive, send
 
 if TYPE_CHECKING:
     import torch
@@ -82,11 +82,9 @@ class Post:
 
     def receive(self, device: torch.device) -> tuple[bytes, list[torch.Tensor]]:
         """The value, still pickled, and the tensors on `device`. Raises EOFError when the other end is gone, Strange."""
-        from mtmc.judge.wire import plain
-
         mark, fds, _, _ = socket.recv_fds(self.line, 1, 1)
         try:
-            head, value = receive(self.line.fileno()), receive(self.line.fileno())
+            head, value = (receive(self.line.fileno(), LONGEST_REPLY) if mark else None for _ in range(2))
             if not mark or head is None or value is None:
                 raise EOFError("the other process is gone")
             room = os.fstat(fds[0]).st_size if fds else 0

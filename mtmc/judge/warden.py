@@ -59,6 +59,7 @@ class Worker:
     replies: int
     tenant: str
     folder: Path
+    cache: Path
 
     @property
     def family(self) -> set[int]:
@@ -161,8 +162,9 @@ class Warden:
         if memory_over(family, self.memory):
             return RuntimeFault(f"used more than {self.memory / sandbox.GIB:.1f} GiB of host memory", "died")
         self.looks += 1
-        if self.looks % LOOKS_A_LOOK_AT_FILES == 0 and (much := folders.too_full(worker.folder)):
-            return RuntimeFault(f"wrote more than {much}", "died")
+        if self.looks % LOOKS_A_LOOK_AT_FILES == 0:
+            if much := folders.too_full(worker.folder) or worker.host and folders.too_full(worker.cache):
+                return RuntimeFault(f"wrote more than {much}", "died")
         return None
 
     def _obituary(self, pid: int) -> Verdict:
@@ -192,7 +194,7 @@ class Warden:
             host, pid = 0, fork_into(lambda: inside.main(main), (jobs_out, replies_in))
         os.close(jobs_out)
         os.close(replies_in)
-        return Worker(pid, host, jobs_in, replies_out, order.tenant, folder)
+        return Worker(pid, host, jobs_in, replies_out, order.tenant, folder, cache)
 
     def _pair(self, inside: Inside, jobs: int, replies: int) -> tuple[int, int]:
         """A confined host with the candidate, and an unconfined worker that compares, with a line between them."""

@@ -77,9 +77,9 @@ def send(fd: int, data: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def receive(fd: int) -> bytes | None:
-    """Wait for one message; None when the other side has closed."""
-    message = Message(fd, 1 << 62)
+def receive(fd: int, longest: int = 1 << 62) -> bytes | None:
+    """Wait for one message; None when the other side has closed, or begins one that is longer than `longest`."""
+    message = Message(fd, longest)
     while not message.read(None):
         pass
     return message.body if message.whole else None

