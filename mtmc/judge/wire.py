@@ -121,7 +121,8 @@ def outcome_of(job: Job, reply: bytes) -> Any:
         outcome = plain(reply)
     except (pickle.UnpicklingError, ValueError, EOFError, TypeError, AttributeError, IndexError, KeyError) as error:
         return RuntimeFault(f"the worker's reply cannot be read: {error}", "died")
-    wanted = FAILURES | set(re.findall(r"\w+", str(type(job).run.__annotations__.get("return", "Any")).replace("None", "NoneType")))
+    returns = str(type(job).run.__annotations__.get("return", "Any")).replace("None", "NoneType")
+    wanted = FAILURES | set(re.findall(r"\w+", returns))
     if "Any" in wanted and job.stage in ANSWERS:
         wanted.add(ANSWERS[job.stage])
     if type(outcome).__name__ not in wanted:
