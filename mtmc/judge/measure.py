@@ -182,7 +182,8 @@ class Bench:
     ) -> None:
         self.job, self.module, self.inputs, self.clock = job, module, inputs, clock
         self.reference, self.candidate = reference, candidate
-        self.extras, self.looks = Extras(), Looks(random.Random(job.seed))
+        self.extras = Extras()
+        self.looks = Looks(random.Random(job.seed), most=20 if job.whole else 1)  # a search cannot wait for more
         self.writes = False
 
     def measure(self, others: dict[str, Call]) -> Timing | Rejected | Wrong:
@@ -299,6 +300,7 @@ class Looks:
     """Which rounds are looked at: the first soon, later ones ever rarer, none to be foreseen."""
 
     random: random.Random
+    most: int = 20
     armed: bool = False
     result: Any = None
     next: int = 0
@@ -307,8 +309,9 @@ class Looks:
         """Called before round `number`."""
         if not self.next:
             self.next = self.random.randint(*FIRST_LOOKS)
-        self.armed = number == self.next
+        self.armed = number == self.next and self.most > 0
         if self.armed:
+            self.most -= 1
             self.next = number * 2 + self.random.randint(0, number)
 
 

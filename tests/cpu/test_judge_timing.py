@@ -189,6 +189,11 @@ def test_timed_results_are_looked_at_in_rounds_that_cannot_be_foreseen() -> None
     assert len({tuple(some) for some in found}) == 20
 
 
+def test_a_search_looks_once() -> None:
+    looks = bench(lambda: None, lambda: None).looks
+    assert not JOB.whole and len([number for number in range(2, 1001) if looks.arm(number) or looks.armed]) == 1
+
+
 def test_a_look_takes_the_result_of_the_timed_call_itself() -> None:
     answers = iter([torch.ones(3), torch.zeros(3)])
     both = bench(lambda: torch.ones(3), lambda: next(answers))
