@@ -16,6 +16,7 @@ from mtmc.errors import BadInput
 from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.judge.jobs import Compiled, InterpretJob, Observations, ReferenceTimes
 from mtmc.judge.predict import Prediction
+from mtmc.judge.trivial import Trivial
 from mtmc.problem import Problem
 from mtmc.verdict import Accuracy, CompileError, Finding, Infra, Rejected, RuntimeFault, Timing, Verified, Wrong
 from mtmc.verification import Options, Verification, begin
@@ -74,7 +75,7 @@ class Scripted:
     def __init__(self, **answers: Any) -> None:
         found = ReferenceTimes("predicted", 2.0, host_ms=0.1)
         usual = {"CompileJob": Compiled((), Prediction(), 0.1), "DrawsJob": ("own", "normal"), "InterpretJob": GOOD}
-        usual |= {"InterpretDynamicJob": Observations(), "PredictReferenceJob": found}
+        usual |= {"InterpretDynamicJob": Observations(), "PredictReferenceJob": found, "TrivialJob": Trivial()}
         self.answers, self.jobs = usual | answers, []
 
     def submit(self, job: Any) -> Future[Any]:
@@ -153,6 +154,11 @@ def test_what_meta_tensors_cannot_answer_is_no_failure_but_triton_is_believed() 
     found = judged(CompileJob=CompileError("TypeError: a value was asked for"))
     assert isinstance(found.verdict, Verified) and verification.NOT_TIMED in found.notes
     assert judged(CompileJob=CompileError("CompilationError: no such function")).verdict.status == "compile_error"
+
+
+def test_a_degenerate_problem_is_told_and_no_failure() -> None:
+    found = judged(TrivialJob=Trivial(("identity of input 0",), (), ("normal",)))
+    assert found.verdict.correct and any(note.startswith("Degenerate problem") for note in found.notes)
 
 
 def test_what_needs_a_gpu_says_so() -> None:
