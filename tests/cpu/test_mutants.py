@@ -225,7 +225,8 @@ def test_verify_prints_kill_rates_and_survivors(tmp_path, monkeypatch, capsys) -
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     file = tmp_path / "sample.py"
     file.write_text(samples.REFERENCE)
-    found = verification.verify(load_problem(file), samples.CANDIDATE, verification.Options(measure=False, mutants=3))
+    source = samples.CANDIDATE + "\n    def forward(self, x):\n        return self.kernels(x)\n"
+    found = verification.verify(load_problem(file), source, verification.Options(measure=False, mutants=3))
     assert found.verdict.correct and len(found.trials) == 3
     rows = found.to_json()["mutants"]
     assert [row["killed"] for row in rows] == [t.killed for t in found.trials] and all(row["what"] for row in rows)
