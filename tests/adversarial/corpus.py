@@ -19,6 +19,7 @@ from pathlib import Path
 
 from mtmc.hardware_profiles import detect
 from mtmc.judge.executor import Executor
+from mtmc.judge.jobs import WakeCompile, WakeInterpret
 from mtmc.problem import Problem, load
 from mtmc.verdict import VARIANTS, Verdict
 from mtmc.verification import Options, Verification, begin
@@ -42,6 +43,10 @@ class Case:
     source: str
     needs: str = ""
     twin: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}/{self.name}"
 
     @property
     def honest(self) -> bool:
@@ -81,6 +86,8 @@ def runnable(found: Iterable[Case]) -> list[Case]:
 
 def judged(found: Iterable[Case], executor: Executor) -> Iterator[Result]:
     """Results in order, as they come in. This process prepares one case while workers judge the ones before it."""
+    for job in (WakeCompile(), WakeInterpret()):
+        executor.submit(job)  # before a reference's folder is on this process's path, which workers inherit
     with ThreadPoolExecutor(AT_ONCE) as waiting:
         futures = [(case, waiting.submit(begin(case.problem, case.source, OPTIONS, executor))) for case in found]
         for case, future in futures:
@@ -102,7 +109,7 @@ def matrix(results: Iterable[Result]) -> str:
         if not result.right:
             case = result.case
             wanted = " | ".join(case.expect)
-            lines.append(f"{case.kind}/{case.name}: {result.outcome} instead of {wanted}: {result.message}")
+            lines.append(f"{case.id}: {result.outcome} instead of {wanted}: {result.message}")
     return "\n".join(lines)
 
 

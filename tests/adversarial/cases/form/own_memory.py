@@ -1,4 +1,4 @@
-# reference: copy
+# reference: clone
 # expect: verified
 # twin: shared_memory
 import torch

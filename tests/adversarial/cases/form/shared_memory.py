@@ -1,4 +1,4 @@
-# reference: copy
+# reference: clone
 # expect: wrong aliasing | rejected static.unused_result
 # twin: own_memory
 import torch
