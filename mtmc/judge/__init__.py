@@ -2,13 +2,13 @@
 
 | module | what |
 |---|---|
-| `judge` | orders the jobs for one program and turns their outcomes into a Verdict |
+| `judge`, `outcomes` | orders the jobs for one program and turns their outcomes into a Verdict |
 | `executor`, `warden`, `worker`, `wire` | the judge's end, the process that forks and watches, its children, messages |
 | `sandbox`, `landlock`, `mounts`, `processes`, `folders` | what locks candidates in, and what is left of them removed |
 | `faults` | exceptions into Verdicts |
 | `jobs` | what a worker does: compile, interpret, verify, observe |
-| `candidate` | the door to a candidate's code |
-| `verify`, `draws`, `oracle`, `accuracy` | correctness: what is watched, inputs, the fp64 oracle, the rule |
+| `door`, `candidate`, `pretence` | what a candidate file is, the way to its code, and CPU tensors that pass for CUDA ones |
+| `verify`, `draws`, `oracle`, `accuracy`, `forms` | correctness: what is watched, inputs, the fp64 oracle, the rule |
 | `measure`, `timing`, `baselines`, `clocks` | interleaved measurement: jobs, rounds, what else is timed, NVML |
 | `dynamic` | checks around calls: memory, contents, launches, streams, what must stay as it was |
 | `standin`, `resources` | compiling for a GPU that is not there |

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any
 
 from mtmc.errors import InfraError
 from mtmc.hardware_profiles import Profile
@@ -39,6 +39,7 @@ from mtmc.judge.jobs import (
     Sizes,
 )
 from mtmc.judge.measure import GpuTimeJob, ReferenceJob
+from mtmc.judge.outcomes import need, only_at_its_sizes, verdict_of
 from mtmc.judge.static import LIBRARY_USE, RULES, check
 from mtmc.judge.trivial import GpuTrivialJob, Trivial, TrivialJob, merged
 from mtmc.problem import Problem
@@ -46,7 +47,6 @@ from mtmc.program import Program
 from mtmc.shrink import largest
 from mtmc.verdict import Accuracy, CompileError, Rejected, RuntimeFault, Timing, Verdict, Verified, Wrong, rejection
 
-T = TypeVar("T")
 Variant = tuple[Problem, Sizes]
 Check = Callable[[Problem, Program], Rejected | None]
 
@@ -117,7 +117,7 @@ class Judge:
         """Times of the reference, measured or predicted. Raises InfraError when it cannot be run."""
         if self.measure:
             job = ReferenceJob(problem=self.problem, baselines=(), seed=self.seed, seconds=self.deadlines.reference)
-            return _need(self.executor.submit(job).result(), ReferenceTimes)
+            return need(self.executor.submit(job).result(), ReferenceTimes)
         predicted = PredictReferenceJob(problem=self.problem, profile=self.profile, seconds=self.deadlines.compile)
         found = self.executor.submit(predicted).result()
         if not isinstance(found, ReferenceTimes):
@@ -131,7 +131,7 @@ class Judge:
             return ("own",)
         problem = self.variants[0][0] if self.variants else self.problem
         job = DrawsJob(problem=problem, seed=self.seed, seconds=self.deadlines.verify)
-        found: tuple[str, ...] = _need(self.executor.submit(job).result(), tuple)
+        found: tuple[str, ...] = need(self.executor.submit(job).result(), tuple)
         return found
 
     @cached_property
@@ -202,7 +202,7 @@ class Judge:
         if isinstance(compiled, Verdict):
             return compiled
         if isinstance(seen, Verdict):
-            return seen
+            return self._unwritten(program, seed) or seen
         accuracy = self._verify(program, seed, final)
         if not isinstance(accuracy, Accuracy):
             return accuracy
@@ -224,7 +224,7 @@ class Judge:
         if isinstance(outcome, Compiled):
             return outcome
         ours = isinstance(outcome, CompileError) and (outcome.cause != "compile" or by_compiler(outcome.message))
-        return _verdict(outcome) if ours or not self.door.foreign else None
+        return verdict_of(outcome) if ours or not self.door.foreign else None
 
     def _compile(self, program: Program) -> CompileJob:
         return CompileJob(
@@ -254,7 +254,7 @@ class Judge:
             outcomes = [o for o in outcomes if not (isinstance(o, RuntimeFault) and o.cause == "refused")]
         failures = [outcome for outcome in outcomes if not isinstance(outcome, Accuracy)]
         if failures:
-            return _only_at_its_sizes(own, failures) or _verdict(failures[0])
+            return only_at_its_sizes(own, failures) or verdict_of(failures[0])
         notes = tuple(dict.fromkeys(f"other sizes: refused by the program itself ({r.message})" for r in refusals))
         if any(NO_FIT in o.skipped for o in outcomes):
             outcomes += self._verified_where_it_fits(program, seed)
@@ -296,7 +296,7 @@ class Judge:
                 continue
             if isinstance(outcome, Observations) and self.sanitize:
                 outcome = self._sanitized(program, problem, sizes, seed, outcome)
-            return (rejection(outcome.findings) or outcome) if isinstance(outcome, Observations) else _verdict(outcome)
+            return (rejection(outcome.findings) or outcome) if isinstance(outcome, Observations) else verdict_of(outcome)
         return Observations()
 
     def _sanitized(self, program: Program, problem: Problem, sizes: Sizes, seed: int, seen: Observations) -> Any:
@@ -330,11 +330,19 @@ class Judge:
             fresh=self.fresh,
         )
 
+    def _unwritten(self, program: Program, seed: int) -> Wrong | None:
+        """The plainer finding where memory is left unwritten: what it holds then changes from call to call."""
+        smallest = [*self.variants[:1], (self.problem, None)][0]
+        if smallest[0] is self.problem and not (self.measure or self.small):
+            return None
+        (found,) = self._verified(program, [smallest], seed, False)
+        return found if isinstance(found, Wrong) and found.check == "nan" else None
+
     def _verified_where_it_fits(self, program: Program, seed: int) -> list[Accuracy]:
         """Accuracy at the largest sizes that leave room for an fp64 oracle; nothing where SIZES would be needed."""
         variant = largest(self.problem, ORACLE_ELEMENTS) if self.door.foreign or "SIZES = {}" in program.source else None
         outcomes = self._verified(program, [(variant, None)], seed, True) if variant else []
-        return [_need(outcome, Accuracy) for outcome in outcomes]
+        return [need(outcome, Accuracy) for outcome in outcomes]
 
     def _time(self, program: Program, compiled: Compiled | None, seed: int, final: bool) -> Timing | Verdict:
         """Measured time; on quiet cores when the launch cost decides, found out beforehand or afterwards."""
@@ -353,7 +361,7 @@ class Judge:
         outcome = self.executor.submit(job).result()
         if isinstance(outcome, Timing) and outcome.candidate_ms < HOST_BOUND_MS and not job.alone:
             outcome = self.executor.submit(replace(job, alone=True)).result()
-        return outcome if isinstance(outcome, Timing) else _verdict(outcome)
+        return outcome if isinstance(outcome, Timing) else verdict_of(outcome)
 
     def _predicted(self, compiled: Compiled | None) -> Timing:
         """The model's word; nothing where the candidate could not be compiled without a GPU."""
@@ -379,26 +387,6 @@ class Judge:
         profile = f"{self.profile.name} {sha256(repr(self.profile).encode()).hexdigest()[:16]}"
         driver = _driver() if self.measure else ""
         return Key(program.key, self.problem.hash, profile, self.measure, self.precision, versions(driver))
-
-
-def _only_at_its_sizes(own: Any, failures: Sequence[Any]) -> Wrong | None:
-    """The finding on a candidate that is right at the problem's own sizes and wrong or helpless at others."""
-    for found in failures:
-        if isinstance(own, Accuracy) and (isinstance(found, Wrong) or getattr(found, "cause", "") == "raised"):
-            message = f"right at the file's own sizes but not at others, which the reference takes: {found.message}"
-            return Wrong(message, "shape")
-    return None
-
-
-def _verdict(outcome: Any) -> Verdict:
-    """A job's failed outcome. Raises InfraError for anything that is no Verdict: a worker must not have sent it."""
-    return _need(outcome, Verdict)
-
-
-def _need(outcome: Any, kind: type[T]) -> T:
-    if not isinstance(outcome, kind):
-        raise InfraError(f"expected {kind.__name__} from a worker, got {getattr(outcome, 'message', outcome)!r}")
-    return outcome
 
 
 def _driver() -> str:

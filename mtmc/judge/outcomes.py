@@ -1,0 +1,31 @@
+"""What a job's outcome says: a value of the kind that was asked for, or a Verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from mtmc.errors import InfraError
+from mtmc.verdict import Accuracy, Verdict, Wrong
+
+T = TypeVar("T")
+
+
+def only_at_its_sizes(own: Any, failures: Sequence[Any]) -> Wrong | None:
+    """The finding on a candidate that is right at the problem's own sizes and wrong or helpless at others."""
+    for found in failures:
+        if isinstance(own, Accuracy) and (isinstance(found, Wrong) or getattr(found, "cause", "") == "raised"):
+            message = f"right at the file's own sizes but not at others, which the reference takes: {found.message}"
+            return Wrong(message, "shape")
+    return None
+
+
+def verdict_of(outcome: Any) -> Verdict:
+    """A job's failed outcome. Raises InfraError for anything that is no Verdict: a worker must not have sent it."""
+    return need(outcome, Verdict)
+
+
+def need(outcome: Any, kind: type[T]) -> T:
+    if not isinstance(outcome, kind):
+        raise InfraError(f"expected {kind.__name__} from a worker, got {getattr(outcome, 'message', outcome)!r}")
+    return outcome
