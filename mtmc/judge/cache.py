@@ -115,3 +115,9 @@ class Cache:
         warnings.warn(
             f"the evaluation cache {self.path} is damaged ({error}); moved to {broken}, starting anew", stacklevel=4
         )
+
+
+def gpu_driver() -> str:
+    """Version of the GPU driver as the kernel module tells it, without touching CUDA in this process."""
+    place = Path("/sys/module/nvidia/version")
+    return place.read_text().strip() if place.is_file() else "unknown"

@@ -17,7 +17,7 @@ from typing import Any
 from mtmc.errors import InfraError
 from mtmc.hardware_profiles import Profile
 from mtmc.judge.accuracy import NO_FIT, combined
-from mtmc.judge.cache import Cache, Key, versions
+from mtmc.judge.cache import Cache, Key, gpu_driver, versions
 from mtmc.judge.door import Door
 from mtmc.judge.draws import AGAIN
 from mtmc.judge.executor import Executor
@@ -305,14 +305,8 @@ class Judge:
             return replace(seen, notes=(*seen.notes, "compute-sanitizer: needs a GPU"))
         if self.variants and problem is self.problem:
             problem, sizes = self.variants[0]
-        job = SanitizeJob(
-            problem=problem,
-            source=program.source,
-            door=self.door,
-            sizes=sizes,
-            seed=seed,
-            seconds=self.deadlines.reference,
-        )
+        seconds = self.deadlines.reference
+        job = SanitizeJob(problem=problem, source=program.source, door=self.door, sizes=sizes, seed=seed, seconds=seconds)
         found = self.executor.submit(job).result()
         return seen + found if isinstance(found, Observations) else found
 
@@ -385,13 +379,5 @@ class Judge:
 
     def _key(self, program: Program) -> Key:
         profile = f"{self.profile.name} {sha256(repr(self.profile).encode()).hexdigest()[:16]}"
-        driver = _driver() if self.measure else ""
+        driver = gpu_driver() if self.measure else ""
         return Key(program.key, self.problem.hash, profile, self.measure, self.precision, versions(driver))
-
-
-def _driver() -> str:
-    """Version of the GPU driver as the kernel module tells it, without touching CUDA in this process."""
-    from pathlib import Path
-
-    version = Path("/sys/module/nvidia/version")
-    return version.read_text().strip() if version.is_file() else "unknown"
