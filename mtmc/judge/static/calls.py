@@ -37,6 +37,7 @@ class Arguments:
 @dataclass
 class Calls(Expressions):
     running: list[str] = field(default_factory=list)
+    partials: dict[int, tuple[Cells, Arguments]] = field(default_factory=dict)
     summaries: dict[tuple[str, tuple[tuple[str, float], ...]], tuple[Store, ...]] = field(default_factory=dict)
 
     def body(self, statements: list[ast.stmt], frame: Frame) -> None:
@@ -117,6 +118,11 @@ class Calls(Expressions):
             return self.function(name, arguments, node, owner, self.closures.get(cell))
         if kind == "class":
             return self.instance(name, arguments, node)
+        if kind == "partial":
+            function, first = self.partials[cell]
+            loose = first.loose or arguments.loose
+            every = Arguments(first.positional + arguments.positional, first.named | arguments.named, loose)
+            return self.invoke(function, every, node)
         if kind == "apply":
             return self.method(self.new(f"class:{name}"), "apply", arguments, node)
         if kind == "obj":

@@ -40,6 +40,7 @@ CALLED = frozenset({
     "load_state_dict", "backward",
 })  # fmt: skip
 BUILTINS = frozenset(dir(builtins))
+OPERATORS = ("torch.ops.aten.", "torch.ops.prims.")  # of PyTorch itself
 NOT_CALLED = frozenset({"get_inputs", "get_init_inputs", "main"})
 
 
@@ -261,7 +262,7 @@ class Candidate:
     def _roots(self) -> Iterator[ast.AST]:
         yield from (self.functions[name] for name in self.entries)
         yield ast.Tuple([ast.Name(name) for name in self.entries if "." not in name])
-        yield ast.Tuple([ast.Attribute(ast.Name("_"), name.split(".")[-1]) for name in self.entries if "." in name])
+        yield ast.Tuple([ast.Attribute(ast.Constant(None), name.split(".")[-1]) for name in self.entries if "." in name])
         if not self.entry or self.entry in self.functions:
             yield from self.top
             yield ast.Name(self.model)
@@ -272,7 +273,7 @@ class Candidate:
         yield from (d for n in node.body if isinstance(n, Function) for d in n.decorator_list)
         yield from node.bases
         called = [n for n in node.body if isinstance(n, Function) and (n.name in CALLED or n.name.startswith("_"))]
-        yield ast.Tuple([ast.Attribute(ast.Name("_"), n.name) for n in called])
+        yield ast.Tuple([ast.Attribute(ast.Constant(None), n.name) for n in called])
 
     def _mentioned(self, node: ast.AST) -> Iterator[str]:
         """Names of this file's functions and classes that occur in a tree."""
@@ -283,7 +284,7 @@ class Candidate:
             elif isinstance(child, ast.Attribute):
                 full = self.name(child)
                 yield from () if full else methods.get(child.attr, ())
-                if full.startswith("torch.ops.") and child.attr in self.functions:
+                if full.startswith("torch.ops.") and not full.startswith(OPERATORS) and child.attr in self.functions:
                     yield child.attr
             elif isinstance(child, Function) and child is not node:
                 yield from methods.get(child.name, ())

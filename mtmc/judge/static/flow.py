@@ -8,6 +8,7 @@ labelled as not known, and no rule concludes anything from them.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mtmc.judge.static.calls import Arguments
@@ -159,6 +160,8 @@ class _Run(Statements):
                 kept = {label for label in self.labels(cells) if label not in PLAIN - {"dict"} and label != "uninit"}
                 if not any(label.startswith(("fn:", "obj:", "class:", "mod:")) for label in kept):
                     self.state.variables[key] = self.new("old", *kept)
+        for key in _attributes(self.candidate, changed):
+            self.state.variables.setdefault(key, self.new("old"))
 
 
 def _changed(candidate: Candidate) -> frozenset[str]:
@@ -170,6 +173,16 @@ def _changed(candidate: Candidate) -> frozenset[str]:
         for node in candidate.walk(function):
             found |= _written(node)
     return frozenset(found)
+
+
+def _attributes(candidate: Candidate, changed: frozenset[str]) -> Iterator[Key]:
+    """Attributes that only calls make: of the model, and of functions."""
+    yield from ((f"@{candidate.model}", name) for name in changed)
+    for function in candidate.called.values():
+        for node in candidate.walk(function):
+            if isinstance(node, ast.Attribute) and node.attr in changed and isinstance(node.value, ast.Name):
+                if node.value.id in candidate.functions:
+                    yield f"@{node.value.id}", node.attr
 
 
 def _written(node: ast.AST) -> set[str]:

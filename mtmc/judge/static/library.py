@@ -10,7 +10,7 @@ from typing import Any
 
 from mtmc.judge.static import operators as ops
 from mtmc.judge.static.calls import Arguments, Calls
-from mtmc.judge.static.candidate import BUILDERS, JIT
+from mtmc.judge.static.candidate import BUILDERS, JIT, OPERATORS
 from mtmc.judge.static.expressions import DTYPES, IDENTITY
 from mtmc.judge.static.memory import EMPTY, MISSING, PLAIN, Cells, Labels, Name, Spec, is_data
 
@@ -141,7 +141,9 @@ class Library(Calls):
     def _applied(self, full: str, arguments: Arguments, node: ast.Call) -> Cells:
         function, rest = arguments.positional[0], Arguments(arguments.positional[1:], arguments.named, loose=True)
         if full == "functools.partial":
-            return function if not rest.every else function | self.new("?")
+            made = self.new("partial:")
+            self.partials[next(iter(made))] = function, Arguments(arguments.positional[1:], arguments.named, arguments.loose)
+            return made
         return self.invoke(function, rest, node)
 
     def _torch(self, full: str, arguments: Arguments, node: ast.Call) -> Cells:
@@ -151,7 +153,7 @@ class Library(Calls):
             if full.startswith(("operator.", "numpy.", "torch", "scipy.")):
                 return self._compute(full, arguments, node)
             return self.unknown(arguments)
-        if full.startswith("torch.ops.") and not full.startswith(("torch.ops.aten.", "torch.ops.prims.")):
+        if full.startswith("torch.ops.") and not full.startswith(OPERATORS):
             own = [n for n in self.candidate.functions if n.split(".")[-1] == verb]
             return self.function(own[0], arguments, node) if own else self.unknown(arguments)
         first = arguments.positional[0] if arguments.positional else arguments.union

@@ -28,7 +28,7 @@ Path = tuple[tuple[int, bool], ...]
 EMPTY: Cells = frozenset()
 MISSING = object()
 PLAIN = frozenset({"meta", "const", "ptr", "random", "clock", "env", "count", "past", "identity", "dict", "probe"})
-CALLABLE = ("fn:", "kernel:", "class:", "obj:", "mod:", "name:", "super:", "self:", "apply:")
+CALLABLE = ("fn:", "kernel:", "class:", "obj:", "mod:", "name:", "super:", "self:", "apply:", "partial:")
 
 
 @dataclass(frozen=True)

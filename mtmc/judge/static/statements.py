@@ -79,9 +79,9 @@ class Statements(Library):
         jitted = [t.id for t in node.targets if isinstance(t, ast.Name) and t.id in self.candidate.kernels]
         value = node.value
         cells = self.new(f"kernel:{jitted[0]}") if jitted else self.evaluate(value, frame)
-        if isinstance(value, ast.BinOp) and ast.unparse(value.left) == ast.unparse(node.targets[0]):  # n = n + 1
-            parts = self.evaluate(value.left, frame), self.evaluate(value.right, frame)
-            cells = self.new("meta", "count") if self._counts(node.targets[0], *parts, frame) else cells
+        if isinstance(value, ast.BinOp) and _moves(node.targets[0], value):  # n = n + 1
+            old, step = self.evaluate(node.targets[0], frame), self.new("const", known=1)
+            cells = self.new("meta", "count") if self._counts(node.targets[0], old, step, frame) else cells
         for target in node.targets:
             if self._each(target, node.value, frame):
                 continue
@@ -281,3 +281,16 @@ class Statements(Library):
         labels = tuple(state.labels.get(c, frozenset()) for _, cells, state in frame.returns[returns:] for c in cells)
         self.attempts.append(Attempt(handler, tuple(done), tuple(self.events[start:]), labels))
         del frame.returns[returns:], self.events[start:]
+
+
+def _moves(target: ast.expr, value: ast.expr) -> bool:
+    """Whether a value is made of what the target held and of numbers of the text, by more or less."""
+    nodes = list(ast.walk(value))
+    own = [n for n in nodes if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript)) and _same(n, target)]
+    inside = {id(n) for one in own for n in ast.walk(one)}
+    others = [n for n in nodes if isinstance(n, (ast.Name, ast.Attribute, ast.Call)) and id(n) not in inside]
+    return bool(own) and not others and any(isinstance(n, (ast.Add, ast.Sub)) for n in nodes)
+
+
+def _same(a: ast.expr, b: ast.expr) -> bool:
+    return ast.unparse(a) == ast.unparse(b)
