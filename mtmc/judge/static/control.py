@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mtmc.judge.static.memory import Event, from_kernel
+from mtmc.judge.static.memory import PLAIN, Event, Labels, from_kernel
 from mtmc.judge.static.rule import Case, Hit
 from mtmc.judge.static.work import launches_written, unsure
 
@@ -54,10 +54,9 @@ def ghost_branch(case: Case) -> Iterator[Hit]:
             yield Hit(written[0], f"{ast.unparse(written[0].func.value)} {why}")  # type: ignore[attr-defined]
         return
     for test, (node, labels) in case.flow.tests.items():
-        reads = sorted(
-            label for label in labels if label in ("input", "random", "clock", "probe") or label.startswith(("lib:", "K:"))
-        )
-        if reads and _splits(case, test):
+        odd = bool({"random", "clock", "probe"} & labels)
+        reads = "input" in labels or any(label.startswith(("lib:", "K:")) for label in labels)
+        if (odd or reads) and _splits(case, test, strict=odd):
             yield Hit(
                 node,
                 f"the condition {ast.unparse(node)} decides at run time whether a kernel does the work",
@@ -65,8 +64,11 @@ def ghost_branch(case: Case) -> Iterator[Hit]:
             )
 
 
-def _splits(case: Case, test: int) -> bool:
-    """Whether kernels run on one side of a condition only, and the other side returns or computes without."""
+def _splits(case: Case, test: int, strict: bool = True) -> bool:
+    """Whether kernels run on one side of a condition only, and the other side returns or computes without.
+
+    Unless strict, a return of a constant does not count: no elements, nothing to do.
+    """
     launches = case.flow.named("launch", "replay")
     sides = {side for event in launches for number, side in event.path if number == test}
     free = [event for event in launches if not any(number == test for number, _ in event.path)]
@@ -74,9 +76,13 @@ def _splits(case: Case, test: int) -> bool:
         return False
     other = (test, not next(iter(sides)))
     works = any(other in event.path for event in case.flow.named("library", "reference"))
-    returned = [r for r in case.flow.returns if other in r.path]
-    plain = any(not any(from_kernel(labels) for labels in r.cells) for r in returned if r.cells)
+    returned = [r.cells for r in case.flow.returns if other in r.path and r.cells]
+    plain = any(not any(from_kernel(labels) for labels in cells) for cells in returned if strict or not _constant(cells))
     return works or plain or any(computed_elsewhere(r.cells) for r in case.flow.returns)
+
+
+def _constant(cells: tuple[Labels, ...]) -> bool:
+    return all(labels <= PLAIN | {"uninit", "tensor"} for labels in cells)
 
 
 def computed_elsewhere(cells: tuple[frozenset[str], ...]) -> bool:
@@ -245,7 +251,6 @@ def _computed_name(case: Case, call: ast.Call, name: str) -> Iterator[Hit]:
             yield Hit(call, f"{name} imports a module whose name the text does not show")
     elif len(call.args) > 1 and case.candidate.name(call.args[0]).split(".")[0] in (
         "torch",
-        "triton",
         "builtins",
         "os",
         "sys",

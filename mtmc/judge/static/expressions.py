@@ -16,7 +16,7 @@ from mtmc.judge.static.operators import FACTS
 DTYPES = {"torch.float": "torch.float32", "torch.half": "torch.float16", "torch.double": "torch.float64"}
 DTYPES |= {"torch.long": "torch.int64", "torch.int": "torch.int32"}
 IDENTITY = frozenset({"data_ptr", "_cdata", "_version", "untyped_storage", "storage"})
-READS = frozenset({"item", "tolist", "numpy", "any", "all"})
+WEIGHTS = ("weight", "bias", "running_", "param", "buffer")
 
 
 @dataclass
@@ -97,8 +97,8 @@ class Expressions(Memory):
         labels = self.labels(base)
         if found or not is_data(labels):
             return found or self.new("meta", *(labels & PLAIN))
-        if any(label.startswith("mod:") for label in labels):
-            return self.new(f"param:{name}")
+        if any(label.startswith("mod:") for label in labels):  # a module's weight, else a size or a module in it
+            return self.new(f"param:{name}" if any(word in name for word in WEIGHTS) else f"mod:{name}")
         return self.fact(base, name) if name in FACTS or name in IDENTITY else base
 
     def _member(self, thing: str, name: str) -> Cells:
@@ -218,11 +218,18 @@ class Expressions(Memory):
             return self.evaluate(node.body if test else node.orelse, frame)
         other = self.state.extended(node.test, False)
         self.state = self.state.extended(node.test, True)
-        found = self.evaluate(node.body, frame)
+        found = self.chosen(node.body, frame)
         one, self.state = self.state, other
-        found |= self.evaluate(node.orelse, frame)
+        found |= self.chosen(node.orelse, frame)
         self.state = joined([one, self.state]) or one
         return found
+
+    def chosen(self, node: ast.expr, frame: Frame) -> Cells:
+        """One side of a conditional expression; noted where it is data."""
+        cells = self.evaluate(node, frame)
+        if is_data(self.labels(cells)):
+            self.note("choice", ast.unparse(node), node)
+        return cells
 
     def truth(self, test: ast.expr, frame: Frame) -> bool | None:
         """Value of a condition for the problem's own inputs; None when the text does not decide it."""

@@ -103,15 +103,18 @@ class _Run(Statements):
         self.body([s for s in maker.body if not isinstance(s, ast.Return)], frame)
         last = next((s.value for s in maker.body if isinstance(s, ast.Return)), None)
         elements = last.elts if isinstance(last, (ast.List, ast.Tuple)) else []
-        return [self._first_spec(element, frame) for element in elements]
+        return [self._spec_of(element, frame) for element in elements]
 
-    def _first_spec(self, node: ast.AST, frame: Frame) -> Spec | None:
-        """Spec of an input built by arithmetic on a random tensor: that of the first tensor in the expression."""
-        found = [self.specs[c] for c in sorted(self.evaluate(node, frame)) if c in self.specs]
+    def _spec_of(self, node: ast.expr, frame: Frame) -> Spec | None:
+        """An input built by arithmetic on a random tensor is like the first tensor in the expression."""
+        cells = self.evaluate(node, frame)
+        if isinstance(value := self.value(cells), (int, float, str)):
+            return Spec(value=value)
+        found = [self.specs[c] for c in sorted(cells) if c in self.specs]
         if found:
             return found[0]
-        inner = [self._first_spec(child, frame) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-        return next((spec for spec in inner if spec is not None), None)
+        inner = [self._spec_of(child, frame) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+        return next((spec for spec in inner if spec is not None and spec.value is None), None)
 
     def _entry(self, name: str, specs: list[Spec | None]) -> list[Returned]:
         function = self.candidate.functions[name]
@@ -143,6 +146,8 @@ class _Run(Statements):
         return found
 
     def _input(self, spec: Spec | None) -> Cells:
+        if spec is not None and spec.value is not None:
+            return self.new("meta", known=spec.value)
         cells = self.new("input")
         if spec is not None:
             self.specs[next(iter(cells))] = spec

@@ -17,6 +17,10 @@ THREADS = (
     "torch.multiprocessing", "asyncio", "torch.jit.fork", "torch.jit._fork", "torch.futures", "os.fork", "os.forkpty",
     "joblib", "ray", "subprocess.Popen", "queue.Queue", "multiprocess", "gevent", "greenlet", "trio",
 )  # fmt: skip
+SPENDS = (
+    "time.sleep", "torch.cuda._sleep", "cProfile", "torch.profiler", "torch.autograd.profiler",
+    "torch.cuda.utilization", "torch.cuda.temperature", "torch.cuda.clock_rate", "torch.cuda.power_draw", "pynvml",
+)  # fmt: skip
 CLOCKS = (
     "time", "timeit", "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.date.today",
     "torch.utils.benchmark", "torch.profiler", "torch.autograd.profiler", "cProfile", "torch.cuda.nvtx",
@@ -51,14 +55,13 @@ def other_stream(case: Case) -> Iterator[Hit]:
             if isinstance(n, ast.Call) and case.candidate.name(n.func) in ("torch.cuda.stream", "torch.cuda.StreamContext")
         ]
         where = [n for n in used if not _current(case, n)]
-        last = max((n.lineno for n in where or made), default=0)
-        if not (where or made) or (made and not where and function is not None and name.endswith("__init__")):
-            continue
-        first = (where or made)[0]
-        if _joined_after(case, nodes, last):
-            yield Hit(first, f"{ast.unparse(first)}: work on another stream, which is waited for", "warn", "possible")
-        elif function is not None or where:
-            yield Hit(first, f"{ast.unparse(first)}: work on another stream, which nobody waits for")
+        where += [n for n in made if case.candidate.name(n.func) == "torch.cuda.set_stream" and not _current(case, n)]
+        last = max((n.lineno for n in where), default=0)
+        if where and not _joined_after(case, nodes, last):
+            yield Hit(where[0], f"{ast.unparse(where[0])}: work on another stream, which nobody waits for")
+        elif where or (made and not name.endswith("__init__")):
+            first = (where or made)[0]
+            yield Hit(first, f"{ast.unparse(first)}: another stream, which is waited for", "warn", "possible")
     for source in case.cuda:
         for token in (
             "cudaStreamCreate",
@@ -121,14 +124,27 @@ def threads(case: Case) -> Iterator[Hit]:
 def timing(case: Case) -> Iterator[Hit]:
     """Clocks: reading one, sleeping, measuring oneself."""
     for node, name in case.candidate.uses:
-        if under(name, CLOCKS):
-            yield Hit(node, f"{name} tells or spends time")
+        if under(name, SPENDS) or (under(name, CLOCKS) and _clock_decides(case)):
+            yield Hit(node, f"{name} tells or spends time, and what is done depends on it")
+        elif under(name, CLOCKS):
+            yield Hit(node, f"{name} tells the time; fit for choosing a configuration only", "warn", "possible")
         elif under(name, ("triton.testing.do_bench", "torch.cuda.Event")) and _measures(case, node, name):
             yield Hit(node, f"{name} measures; fit for choosing a configuration only", "warn", "possible")
     for source in case.cuda:
         for token in ("cudaEventElapsedTime", "nanosleep", "usleep", "clock_gettime", "gettimeofday", "__nanosleep"):
             if token in source.tokens:
                 yield Hit(source.node, f"the C++ calls {token}")
+
+
+def _clock_decides(case: Case) -> bool:
+    """Whether a condition on a clock decides what is computed or returned, not just which configuration is the fastest."""
+    for test, (node, labels) in case.flow.tests.items():
+        if "clock" in labels:
+            waits = any(isinstance(n, ast.While) and n.test is node for n in case.candidate.nodes)
+            path = [e.path for e in case.flow.events] + [r.path for r in case.flow.returns]
+            if waits or any(number == test for steps in path for number, _ in steps):
+                return True
+    return any("clock" in labels for labels in case.flow.cells)
 
 
 def _measures(case: Case, node: ast.AST, name: str) -> bool:

@@ -40,10 +40,11 @@ class Name:
 
 @dataclass(frozen=True)
 class Spec:
-    """An input as far as its text says: shape (None unknown) and dtype, contiguous, on the GPU."""
+    """An input as far as its text says: a tensor's shape (None unknown) and dtype, contiguous, on the GPU; or a `value`."""
 
     shape: tuple[int, ...] | None = None
     dtype: str = "torch.float32"
+    value: Any = None
 
 
 @dataclass(frozen=True)

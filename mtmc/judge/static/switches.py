@@ -38,9 +38,9 @@ FLAGS = (
 PATCHERS = (
     "unittest.mock", "torch.overrides.TorchFunctionMode", "torch.utils._python_dispatch.TorchDispatchMode",
     "torch.nn.modules.module.register_module_forward_hook", "torch.nn.modules.module.register_module_forward_pre_hook",
-    "torch.library.Library", "torch.library.impl", "torch.library.register_kernel", "torch.fx.wrap", "forbiddenfruit",
-    "wrapt", "importlib.reload", "builtins.__dict__", "atexit.register", "torch.overrides.enable_reentrant_dispatch",
-    "triton.runtime.driver.set_active", "sys.excepthook", "sys.addaudithook",
+    "torch.fx.wrap", "forbiddenfruit", "wrapt", "importlib.reload", "builtins.__dict__", "atexit.register",
+    "torch.overrides.enable_reentrant_dispatch", "triton.runtime.driver.set_active", "sys.excepthook",
+    "sys.addaudithook",
 )  # fmt: skip
 TENSOR_METHODS = frozenset(
     {"__torch_function__", "__torch_dispatch__", "_make_subclass", "_make_wrapper_subclass", "as_subclass"}
@@ -115,16 +115,17 @@ def monkey_patch(case: Case) -> Iterator[Hit]:
     for node, name in case.candidate.uses:
         if under(name, PATCHERS):
             yield Hit(node, f"{name} changes what others' calls do")
-    for call, _ in case.candidate.calls:
+    for call, name in case.candidate.calls:
         if isinstance(call.func, ast.Attribute) and call.func.attr in ("register_forward_hook", "register_forward_pre_hook"):
             yield Hit(call, f"{ast.unparse(call.func)} replaces what forward gets or gives", certainty="likely")
-        if (
-            isinstance(call.func, ast.Attribute)
-            and call.func.attr == "impl"
-            and call.args
-            and isinstance(call.args[0], ast.Constant)
-        ):
-            yield Hit(call, f"{ast.unparse(call.func)} replaces the operator {call.args[0].value!r}")
+        if name.startswith("torch.library.") and (taken := _taken(call)):
+            yield Hit(call, f"{ast.unparse(call.func)} replaces operators of {taken}")
+
+
+def _taken(call: ast.Call) -> str:
+    """PyTorch's own namespace that a registration names: `aten`, `aten::relu`, …"""
+    words = [a.value.split(":")[0] for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    return next((word for word in words if word in ("aten", "prims", "prim", "quantized", "torchvision")), "")
 
 
 def _own_patch(case: Case, target: ast.expr) -> Iterator[Hit]:

@@ -11,6 +11,17 @@ from mtmc.judge.static.memory import Labels, from_kernel
 from mtmc.judge.static.rule import Case, Hit, computes
 
 
+# Operators and modules (in lower case) whose results are elements of their operand.
+MOVES = (
+    "pad", "replicationpad", "reflectionpad", "constantpad", "zeropad", "circularpad", "replication_pad",
+    "reflection_pad", "interpolate", "upsample", "embedding", "one_hot", "pixelshuffle", "pixelunshuffle",
+    "channelshuffle", "flatten", "unflatten", "identity", "unfold", "im2col", "index", "take", "sort", "topk",
+    "unique", "masked_select", "scatter", "getitem", "native_channel_shuffle", "dropout", "feature_dropout",
+    "alphadropout", "max_pool", "maxpool", "adaptive_max", "adaptivemax", "nonzero", "argsort", "kthvalue", "median",
+    "mode", "bucketize", "searchsorted", "grid_sample", "where",
+)  # fmt: skip
+
+
 def launches_written(candidate: Candidate) -> list[ast.Call]:
     """Launches in the text of what the entry calls, whether or not a condition lets them happen."""
     found = []
@@ -94,8 +105,14 @@ def copy_kernel(case: Case) -> Iterator[Hit]:
     node = next((e.node for e in case.flow.named("launch") if f"copy:{e.name}" in kernels), _entry(case))
     if any(computes(labels) for labels in case.flow.cells):
         yield Hit(node, f"{names} only copies; what it copies is computed by PyTorch")
-    elif any(computes(labels) for labels in case.reference.cells):
+    elif any(_works(labels) for labels in case.reference.cells):
         yield Hit(node, f"{names} only copies its input, and the reference computes", certainty="likely")
+
+
+def _works(labels: Labels) -> bool:
+    """Whether an operator has worked on it that makes new numbers, not one that moves them."""
+    verbs = {label.removeprefix("lib:").removeprefix("nn.").lower() for label in labels if label.startswith("lib:")}
+    return any(not verb.startswith(MOVES) for verb in verbs)
 
 
 def reference_call(case: Case) -> Iterator[Hit]:
