@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from mtmc.judge.static import operators as ops
-from mtmc.judge.static.candidate import Function, code, dump
 from mtmc.judge.static.expressions import Expressions, Frame
 from mtmc.judge.static.kernels import Store, stores
 from mtmc.judge.static.memory import EMPTY, MISSING, Cells, Labels, Name, Stored, is_data
+from mtmc.judge.static.trees import Function, code, dump
 
 DEPTH, RECURSION = 30, 2
 CACHES = ("functools.lru_cache", "functools.cache", "functools.cached_property")
@@ -37,6 +37,7 @@ class Arguments:
 @dataclass
 class Calls(Expressions):
     running: list[str] = field(default_factory=list)
+    remembering: set[str] = field(default_factory=set)
     partials: dict[int, tuple[Cells, Arguments]] = field(default_factory=dict)
     summaries: dict[tuple[str, tuple[tuple[str, float], ...]], tuple[Store, ...]] = field(default_factory=dict)
 
@@ -163,7 +164,7 @@ class Calls(Expressions):
         labels = self.labels(base)
         if "ext" in labels:
             return self.extension(arguments, node)
-        if "graph" in labels and name == "replay":
+        if name == "replay" and labels & {"graph", "old"}:
             return self._replay(node)
         if any(label.startswith("kernel:") for label in labels):
             return self.launch(node, base, EMPTY, arguments) if name in ("run", "launch") else self.new("meta")
@@ -209,7 +210,7 @@ class Calls(Expressions):
         function = self.lambdas.get(name) or self.candidate.functions.get(name)
         if function is None or len(self.running) > DEPTH or self.running.count(name) >= RECURSION:
             return self.unknown(arguments)
-        if name in self.cached and is_data(self.contents(*arguments.every)):
+        if (name in self.cached or name in self.remembering) and is_data(self.contents(*arguments.every)):
             self.note("cached", name, node)
         self.cells += 1
         frame = Frame(self.cells, function, name.rpartition(".")[0], closure or self.top)
@@ -350,14 +351,14 @@ class Calls(Expressions):
             self.note("launch", name, node)
         labels = self.contents(*arguments.every)
         for cells in arguments.every:
-            if is_data(self.labels(cells)):
+            if is_data(self.labels(cells)) and self.labels(cells) != {"input"}:
                 self.add(cells, {f"K:{name}", *labels} - {"uninit"})
         return self.new(f"K:{name}", *labels)
 
     def _replay(self, node: ast.Call) -> Cells:
         """A CUDA graph computes again from what its static inputs hold now."""
         self.note("replay", "CUDAGraph", node)
-        kept = [c for c, labels in self.state.labels.items() if "old" in labels]
+        kept = [c for c in self.olds if c in self.state.labels]
         fresh = {label for c in kept for label in self.state.labels[c]}
         self.add(frozenset(kept), {*fresh, "K:graph"} - {"uninit", "graph"})
         return self.new("meta")

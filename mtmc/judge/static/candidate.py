@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from mtmc.banned import aliases, full_name
 from mtmc.judge.door import find
+from mtmc.judge.static.trees import Function, code, collect, dump, hidden_names, imported, is_main, root_of
 from mtmc.overrides import override
 from mtmc.problem import Problem
 from mtmc.program import parsed
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-Scope = Function | ast.ClassDef | ast.Lambda
 
 JIT = (
     "triton.jit", "triton.autotune", "triton.heuristics", "triton.runtime.jit.jit", "triton.JITFunction",
@@ -42,23 +40,6 @@ CALLED = frozenset({
 BUILTINS = frozenset(dir(builtins))
 OPERATORS = ("torch.ops.aten.", "torch.ops.prims.")  # of PyTorch itself
 NOT_CALLED = frozenset({"get_inputs", "get_init_inputs", "main"})
-
-
-def dump(node: ast.AST | Iterable[ast.AST]) -> str:
-    """Text of a syntax tree, positions left out."""
-    return ast.dump(node) if isinstance(node, ast.AST) else "\n".join(ast.dump(n) for n in node)
-
-
-def code(body: list[ast.stmt]) -> list[ast.stmt]:
-    """A body without its docstring."""
-    first = body[0] if body else None
-    docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
-    return body[1:] if docstring else body
-
-
-def is_main(node: ast.stmt) -> bool:
-    """Whether a statement is the block that runs only when the file is started as a program."""
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and "__name__" in ast.unparse(node.test)
 
 
 @dataclass(frozen=True)
@@ -86,13 +67,13 @@ class Candidate:
 
     @cached_property
     def known(self) -> dict[str, str]:
-        imported = {name.split(".")[0] for node in self.walk(self.tree) for name in _imported(node)}
+        imported = {name.split(".")[0] for node in self.walk(self.tree) for name in imported(node)}
         return aliases(self.tree, {*imported, *BUILTINS})
 
     @cached_property
     def bound(self) -> dict[int, frozenset[str]]:
         """Parameters that hide an outer name, for every node inside their function (by id)."""
-        return _bound(self.tree)
+        return hidden_names(self.tree)
 
     @cached_property
     def imports(self) -> frozenset[str]:
@@ -114,7 +95,7 @@ class Candidate:
 
     def name(self, node: ast.AST) -> str:
         """Full name of an expression that leads to an import or a builtin, under whatever alias; else empty."""
-        root = _root(node)
+        root = root_of(node)
         if root is not None:
             hidden = self.bound.get(id(root), frozenset())
             if root.id in hidden:
@@ -133,7 +114,7 @@ class Candidate:
     def functions(self) -> dict[str, Function]:
         """Functions and methods by dotted name; the last of equal names, as Python has it."""
         found: dict[str, Function] = {}
-        _collect(self.tree.body, "", found)
+        collect(self.tree.body, "", found)
         return found
 
     @cached_property
@@ -241,7 +222,15 @@ class Candidate:
     @cached_property
     def called(self) -> dict[str, Function]:
         """Functions that are mentioned, step by step, from the entry: what runs at every call."""
-        return self._reached([self.functions[name] for name in self.entries]) | {n: self.functions[n] for n in self.entries}
+        entries = {name: self.functions[name] for name in self.entries}
+        entries |= {name: f for name, f in self.reachable.items() if self._helps(name)}
+        return self._reached([*entries.values()]) | entries
+
+    def _helps(self, name: str) -> bool:
+        """Whether it is what a call of one of the candidate's other objects runs."""
+        owner, _, method = name.rpartition(".")
+        by_python = method in ("forward", "__call__") or (method.startswith("__") and method != "__init__")
+        return owner in self.classes and owner not in self.bases(self.model) and by_python
 
     def _reached(self, waiting: list[ast.AST]) -> dict[str, Function]:
         found: dict[str, Function] = {}
@@ -257,6 +246,8 @@ class Candidate:
                     waiting.append(self.functions[name])
                 elif name in self.classes:
                     waiting += self._of_class(name)
+                else:
+                    waiting += self.origin(name)
         return found
 
     def _roots(self) -> Iterator[ast.AST]:
@@ -279,7 +270,7 @@ class Candidate:
         """Names of this file's functions and classes that occur in a tree."""
         methods = self._methods
         for child in self.walk(node):
-            if isinstance(child, ast.Name) and (child.id in self.functions or child.id in self.classes):
+            if isinstance(child, ast.Name) and not isinstance(getattr(child, "ctx", None), ast.Store):
                 yield child.id
             elif isinstance(child, ast.Attribute):
                 full = self.name(child)
@@ -353,46 +344,3 @@ class Candidate:
             for target in (t for t in node.targets if isinstance(t, ast.Name)):
                 found.setdefault(target.id, []).append(node.value)
         return found
-
-
-def _root(node: ast.AST) -> ast.Name | None:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node if isinstance(node, ast.Name) else None
-
-
-def _imported(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module:
-        yield node.module
-    elif isinstance(node, ast.Call):  # importlib.import_module("os")
-        yield from (a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str) and a.value)
-
-
-def _bound(tree: ast.Module) -> dict[int, frozenset[str]]:
-    found: dict[int, frozenset[str]] = {}
-    waiting: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]
-    while waiting:
-        node, hidden = waiting.pop()
-        if isinstance(node, (Function, ast.Lambda)):
-            a = node.args
-            every = [*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg]
-            hidden |= {one.arg for one in every if one is not None}
-        if hidden and isinstance(node, ast.Name):
-            found[id(node)] = hidden
-        waiting += [(child, hidden) for child in ast.iter_child_nodes(node)]
-    return found
-
-
-def _collect(body: Iterable[ast.stmt], prefix: str, found: dict[str, Function]) -> None:
-    for node in body:
-        if isinstance(node, (Function, ast.ClassDef)):
-            if isinstance(node, Function):
-                found[prefix + node.name] = node
-            _collect(node.body, f"{prefix}{node.name}.", found)
-        else:
-            for part in ("body", "orelse", "finalbody"):
-                _collect(getattr(node, part, []), prefix, found)
-            for handler in getattr(node, "handlers", []):
-                _collect(handler.body, prefix, found)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mtmc.judge.static.candidate import Function
 from mtmc.judge.static.control import under
 from mtmc.judge.static.rule import Case, Hit
+from mtmc.judge.static.trees import Function
 
 COMPILERS = (
     "torch.compile", "torch.jit.script", "torch.jit.trace", "torch.jit.trace_module", "torch.jit.freeze",

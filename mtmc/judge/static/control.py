@@ -44,9 +44,8 @@ def under(name: str, names: tuple[str, ...]) -> bool:
 
 def ghost_branch(case: Case) -> Iterator[Hit]:
     """Kernels stand in the text, and the way that these inputs take (or a value decides) goes past them."""
-    launches = case.flow.named("launch", "replay")
     written = launches_written(case.candidate)
-    if written and not launches and not unsure(case):
+    if written and not unsure(case) and not any(e.kind in ("launch", "replay") for e in case.flow.events):
         swallowed = any(attempt.body for attempt in case.flow.attempts)
         empty = case.flow.named("empty launch")
         if not swallowed:
@@ -117,6 +116,11 @@ def introspection(case: Case) -> Iterator[Hit]:
     for node in case.candidate.nodes:
         if isinstance(node, ast.Attribute) and node.attr in FRAME_ATTRIBUTES:
             yield Hit(node, f".{node.attr} looks into another function's frame")
+        if isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Compare)):
+            asked = node if isinstance(node, ast.Compare) else node.test
+            for inner in ast.walk(asked):
+                if isinstance(inner, ast.Name) and inner.id in ("__file__", "__name__", "__spec__", "__loader__"):
+                    yield Hit(inner, f"{inner.id} tells under which name the judge runs it")
         for name in _imported(node):
             if name.split(".")[0] in JUDGES:
                 yield Hit(node, f"{name} is imported, which belongs to the judge")

@@ -94,6 +94,11 @@ class Expressions(Memory):
         for kind in ("obj:", "class:", "fn:"):
             for thing in self.things(base, kind):
                 found |= self._member(thing, name)
+        for thing in self.things(base, "super:"):
+            methods = [f"{c}.{name}" for c in self.candidate.bases(thing)[1:] if f"{c}.{name}" in self.candidate.functions]
+            full = f"super.{name}"
+            own = [f"self:{owner}" for owner in self.things(base, "self:")]
+            found |= self.new(f"fn:{methods[0]}", *own) if methods else self.new(f"name:{full}", known=Name(full))
         labels = self.labels(base)
         if found or not is_data(labels):
             return found or self.new("meta", *(labels & PLAIN))
@@ -176,6 +181,8 @@ class Expressions(Memory):
         simple = isinstance(value, (int, float, str, tuple, type(None)))
         if isinstance(node.op, ast.Not) and value is None:
             return self.new("meta", known=True)
+        if isinstance(node.op, ast.Not) and self.kept(operand):
+            return self.new("meta", "past", known=False)
         known = _or_missing(apply(functions.get(type(node.op)), value)) if simple else MISSING
         if isinstance(node.op, ast.Not):
             return self.new("meta", *(self.contents(operand) - {"const"}), known=known)
@@ -204,6 +211,8 @@ class Expressions(Memory):
             known = _compared(node.ops[0], values[0], values[1])
         labels = self.contents(*operands)
         past = ["past"] if labels & {"old", "past"} else []
+        if known is MISSING:
+            known = self._existence(node.ops[0], operands)
         if all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
             same = None not in values and "input" in labels and len(labels) > 1
             return self.new("meta", *(["identity"] if same else []), *past, *(labels & PLAIN), known=known)
@@ -211,6 +220,18 @@ class Expressions(Memory):
             key = self.contents(operands[0])
             labels = key & PLAIN | ({"ptr"} if "input" in key and "dict" in labels else set())
         return self.new("meta", *past, *(labels - {"const", "old", "uninit", "dict"}), known=known)
+
+    def _existence(self, op: ast.cmpop, operands: Sequence[Cells]) -> Any:
+        """`x is None` for a tensor; in a steady state also for what earlier calls left, and `key in cache`."""
+        subject = self.contents(operands[0])
+        there = bool(subject & {"input", "tensor", "uninit"}) or any(x.startswith(("K:", "lib:")) for x in subject)
+        sure = there and not subject & {"?", "old"}
+        kept = self.steady and "old" in subject
+        if isinstance(op, (ast.Is, ast.IsNot)) and self.value(operands[-1]) is None and (sure or kept):
+            return isinstance(op, ast.IsNot)
+        if isinstance(op, (ast.In, ast.NotIn)) and self.steady and "old" in self.contents(operands[-1]):
+            return isinstance(op, ast.In)
+        return MISSING
 
     def _ifexp(self, node: ast.IfExp, frame: Frame) -> Cells:
         test = self.truth(node.test, frame)
@@ -237,9 +258,16 @@ class Expressions(Memory):
         value = self.value(cells)
         if value is not MISSING and not isinstance(value, Name):
             return bool(value)
+        if self.kept(cells):
+            return True
         before = self.tests.get(id(test), (test, frozenset()))[1]
         self.tests[id(test)] = (test, self.labels(cells) | before)
         return None
+
+    def kept(self, cells: Cells) -> bool:
+        """Whether this is surely something that an earlier call left."""
+        labels = self.labels(cells)
+        return self.steady and "old" in labels and labels <= PLAIN | {"old"}
 
     def _tuple(self, node: ast.Tuple | ast.List, frame: Frame) -> Cells:
         found = [self.evaluate(element, frame) for element in node.elts]

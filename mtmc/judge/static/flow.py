@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mtmc.judge.static.calls import Arguments
-from mtmc.judge.static.candidate import Candidate, Function, is_main
+from mtmc.judge.static.candidate import Candidate
 from mtmc.judge.static.expressions import Frame
 from mtmc.judge.static.memory import (
     EMPTY,
@@ -30,11 +30,15 @@ from mtmc.judge.static.memory import (
 )
 from mtmc.judge.static.operators import KEEPERS
 from mtmc.judge.static.statements import Statements
+from mtmc.judge.static.trees import Function, is_main
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What following a candidate found. `complete` is False when its text was too long, or has no entry."""
+    """What following a candidate found. `complete` is False when its text was too long, or has no entry.
+
+    `later` are the returns of a call after others, which finds what they left.
+    """
 
     returns: tuple[Returned, ...] = ()
     events: tuple[Event, ...] = ()
@@ -43,6 +47,7 @@ class Flow:
     tests: dict[int, tuple[ast.AST, Labels]] = field(default_factory=dict)
     complete: bool = False
     specs: tuple[Spec | None, ...] = ()
+    later: tuple[Returned, ...] = ()
 
     @property
     def inputs(self) -> int:
@@ -61,9 +66,10 @@ class Flow:
 def follow(candidate: Candidate) -> Flow:
     """Follow the candidate's entry, called with the problem's inputs."""
     specs = _input_specs(candidate)
-    run = _Run(candidate=candidate)
     try:
-        return run.whole(specs)
+        found = _Run(candidate=candidate).whole(specs)
+        later = _Run(candidate=candidate, steady=True).whole(specs).returns if _changed(candidate) else found.returns
+        return replace(found, later=later)
     except (Exhausted, RecursionError):
         return Flow()
 
@@ -161,7 +167,7 @@ class _Run(Statements):
         """What calls change (attributes, globals) holds at the start of a call what an earlier call left."""
         changed = _changed(self.candidate)
         for key, cells in list(self.state.variables.items()):
-            if (isinstance(key[0], str) or key[0] == 0) and key[1] in changed:
+            if key[1] in changed:
                 kept = {label for label in self.labels(cells) if label not in PLAIN - {"dict"} and label != "uninit"}
                 if not any(label.startswith(("fn:", "obj:", "class:", "mod:")) for label in kept):
                     self.state.variables[key] = self.new("old", *kept)

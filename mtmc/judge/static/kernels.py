@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mtmc.judge.static.candidate import Candidate, Function
+from mtmc.judge.static.candidate import Candidate
+from mtmc.judge.static.trees import Function
 
 NONE: frozenset[str] = frozenset()
 # Calls and methods after which an element is still the same number.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtmc.judge.static import operators as ops
-from mtmc.judge.static.calls import Arguments, Calls
+from mtmc.judge.static.calls import CACHES, Arguments, Calls
 from mtmc.judge.static.candidate import BUILDERS, JIT, OPERATORS
 from mtmc.judge.static.expressions import DTYPES, IDENTITY
 from mtmc.judge.static.memory import EMPTY, MISSING, PLAIN, Cells, Labels, Name, Spec, is_data
@@ -78,6 +78,17 @@ class Library(Calls):
             return self.new("ext")
         if full in GRAPHS:
             return self.new("graph")
+        if full.startswith("super."):
+            self.note("reference", full, node)
+            return self.mixed(arguments.every, "ref")
+        if full in CACHES:
+            self.remembering |= set(self.things(arguments.union, "fn:"))
+            return arguments.union if arguments.positional else self.new(f"name:{CACHES[0]}", known=Name(CACHES[0]))
+        if full == "hasattr" and len(arguments.positional) > 1:
+            return self._hasattr(arguments)
+        if full == "operator.methodcaller" and arguments.positional:
+            name = f"torch.Tensor.{self.value(arguments.positional[0])}"
+            return self.new(f"name:{name}", known=Name(name))
         if full in JIT or full.endswith("wrap_triton"):
             return arguments.union
         if full in ops.PARAMETERS:
@@ -95,6 +106,12 @@ class Library(Calls):
         name = self.value(arguments.positional[1])
         found = self.attribute(arguments.positional[0], name) if isinstance(name, str) else self.new("?")
         return found | (arguments.positional[2] if len(arguments.positional) > 2 else EMPTY)
+
+    def _hasattr(self, arguments: Arguments) -> Cells:
+        """A question about an attribute that only calls make is one about earlier calls."""
+        name = self.value(arguments.positional[1])
+        kept = isinstance(name, str) and "old" in self.labels(self.attribute(arguments.positional[0], name))
+        return self.new("meta", *(["past"] if kept else []), known=True if kept and self.steady else MISSING)
 
     def _setattr(self, arguments: Arguments) -> Cells:
         owner, name, cells = arguments.positional[:3]

@@ -133,7 +133,10 @@ class Exhausted(Exception):
 
 @dataclass
 class Memory:
-    """Cells of one run. `known` are those with a value that the text decides, `pointees` says where addresses lead."""
+    """Cells of one run. `known` are those with a value that the text decides, `pointees` says where addresses lead.
+
+    `steady`: what an earlier call leaves is taken to be there.
+    """
 
     state: State = field(default_factory=State)
     known: dict[int, Any] = field(default_factory=dict)
@@ -143,7 +146,9 @@ class Memory:
     stored: list[Stored] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     tests: dict[int, tuple[ast.AST, Labels]] = field(default_factory=dict)
+    olds: list[int] = field(default_factory=list)
     phase: str = "import"
+    steady: bool = False
     alive: bool = True
     cells: int = 0
 
@@ -153,6 +158,8 @@ class Memory:
         if self.cells > 400_000:
             raise Exhausted
         self.state.labels[self.cells] = frozenset(labels)
+        if "old" in labels:
+            self.olds.append(self.cells)
         if known is not MISSING:
             self.known[self.cells] = known
         return frozenset({self.cells})

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mtmc.banned import text
 from mtmc.judge.static.cuda import CudaSource
 from mtmc.judge.static.memory import Labels, Stored
 from mtmc.judge.static.rule import Case, Hit, computes
-from mtmc.judge.static.work import launches_written
 
 COUNTERS = (
     "torch._C._autograd._unsafe_set_version_counter", "torch.autograd._unsafe_preserve_version_counter",
@@ -71,6 +71,16 @@ def output_memo(case: Case) -> Iterator[Hit]:
                     "what is returned can be the result of an earlier call, kept and not computed again",
                     certainty="likely",
                 )
+    yield from _forgets_inputs(case)
+
+
+def _forgets_inputs(case: Case) -> Iterator[Hit]:
+    """A later call gives back what earlier ones left, and its own inputs have no part in it."""
+    for returned in case.flow.later:
+        for labels in returned.cells:
+            if "old" in labels and not labels & {"input", "ref", "?"} and not any(x.startswith("param:") for x in labels):
+                why = "what later calls return does not come from their inputs"
+                yield Hit(returned.node, why, certainty="likely")
 
 
 def version_counter(case: Case) -> Iterator[Hit]:
@@ -82,8 +92,7 @@ def version_counter(case: Case) -> Iterator[Hit]:
         if name in COUNTERS:
             yield Hit(node, f"{name} touches version counters")
     for call, name in case.candidate.calls:
-        asked = call.args[1] if name == "getattr" and len(call.args) > 1 else None
-        if isinstance(asked, ast.Constant) and asked.value == "_version":
+        if name == "getattr" and len(call.args) > 1 and text(call.args[1]) == "_version":
             yield Hit(call, f"{ast.unparse(call)} is a tensor's version counter")
     for source in case.cuda:
         if {"_version", "current_version", "version_counter"} & set(source.tokens):
@@ -106,7 +115,7 @@ def early_work(case: Case) -> Iterator[Hit]:
         elif stored.phase == "call" and "input" not in stored.labels and _once(case, stored):
             yield Hit(stored.node, f"{stored.name} is computed from the weights at the first call and kept")
     for event in case.flow.events:
-        if event.kind == "launch" and event.phase == "import" and not launches_written(case.candidate):
+        if event.kind == "launch" and event.phase == "import" and not case.flow.named("launch", "replay"):
             yield Hit(event.node, f"{event.name} is launched when the file is imported, and never by a call")
 
 

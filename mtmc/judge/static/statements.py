@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from mtmc.judge.static.candidate import Function
+from mtmc.judge.static.calls import Arguments
 from mtmc.judge.static.expressions import Frame
 from mtmc.judge.static.library import Library
 from mtmc.judge.static.memory import EMPTY, PLAIN, Attempt, Cells, Event, State, is_data, joined
+from mtmc.judge.static.trees import Function
 
 
 class Statements(Library):
@@ -63,6 +64,11 @@ class Statements(Library):
         kind = "kernel" if dotted in self.candidate.kernels else "fn"
         cells = self.new(f"{kind}:{dotted}")
         self.closures[next(iter(cells))] = frame
+        for decorator in reversed(node.decorator_list if kind == "fn" else []):
+            wrapper = self.evaluate(decorator, frame)
+            if any(True for _ in self.things(wrapper, "fn:")):
+                call = ast.copy_location(ast.Call(decorator, [], []), node)
+                cells = self.invoke(wrapper, Arguments([cells]), call)
         self._put(node.name, cells, frame)
 
     _on_asyncfunctiondef = _on_functiondef
@@ -146,6 +152,8 @@ class Statements(Library):
         for kind in ("obj:", "class:", "fn:"):
             for thing in self.things(owner, kind):
                 self.state.variables[f"@{thing}", target.attr] = cells
+        if target.attr == "data":
+            self.overwrite(owner, self.contents(cells))
         self.keep(target.attr, cells, target)
 
     def _item(self, target: ast.Subscript, cells: Cells, frame: Frame) -> None:

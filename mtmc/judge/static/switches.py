@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mtmc.judge.static.candidate import Function
 from mtmc.judge.static.control import BUILD_VARIABLES, under
 from mtmc.judge.static.rule import Case, Hit
+from mtmc.judge.static.trees import Function
 
 SWITCHES = (
     "torch.set_float32_matmul_precision", "torch.set_default_dtype", "torch.set_default_device",

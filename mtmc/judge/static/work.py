@@ -10,7 +10,6 @@ from mtmc.judge.static.candidate import Candidate
 from mtmc.judge.static.memory import Labels, from_kernel
 from mtmc.judge.static.rule import Case, Hit, computes
 
-
 # Operators and modules (in lower case) whose results are elements of their operand.
 MOVES = (
     "pad", "replicationpad", "reflectionpad", "constantpad", "zeropad", "circularpad", "replication_pad",
