@@ -67,8 +67,8 @@ class Candidate:
 
     @cached_property
     def known(self) -> dict[str, str]:
-        imported = {name.split(".")[0] for node in self.walk(self.tree) for name in imported(node)}
-        return aliases(self.tree, {*imported, *BUILTINS})
+        roots = {name.split(".")[0] for node in self.walk(self.tree) for name in imported(node)}
+        return aliases(self.tree, {*roots, *BUILTINS})
 
     @cached_property
     def bound(self) -> dict[int, frozenset[str]]:
