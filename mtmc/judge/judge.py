@@ -40,7 +40,7 @@ from mtmc.judge.jobs import (
 )
 from mtmc.judge.measure import GpuTimeJob, ReferenceJob
 from mtmc.judge.outcomes import need, only_at_its_sizes, verdict_of
-from mtmc.judge.static import LIBRARY_USE, RULES, check
+from mtmc.judge.static import own_program
 from mtmc.judge.trivial import GpuTrivialJob, Trivial, TrivialJob, merged
 from mtmc.problem import Problem
 from mtmc.program import Program
@@ -50,18 +50,8 @@ from mtmc.verdict import Accuracy, CompileError, Rejected, RuntimeFault, Timing,
 Variant = tuple[Problem, Sizes]
 Check = Callable[[Problem, Program], Rejected | None]
 
-
-def static_checks(problem: Problem, program: Program) -> Rejected | None:
-    """What the text of one of our own programs gives away; giving work back to PyTorch is no hack there, and is counted.
-
-    The text of foreign candidates is checked before they come here (`mtmc.verification`).
-    """
-    rules = [name for name in RULES if name not in LIBRARY_USE]
-    return rejection(check(program.source, problem, "kernels", rules))
-
-
 # Hack checks, in order, made on the text before anything runs. Each returns its Rejected, or None.
-CHECKS: tuple[Check, ...] = (static_checks,)
+CHECKS: tuple[Check, ...] = (own_program,)
 
 SEARCH_SECONDS, FINAL_SECONDS = 0.25, 2.0  # of interleaved timing
 ORACLE_ELEMENTS = 2e9  # computed by a variant whose fp64 oracle surely fits

@@ -120,13 +120,132 @@ def test_what_only_looks_like_a_hack_passes(line):
     assert rules(relu(line)) == set()
 
 
+# Name: lines before `return relu(x)`, lines at the top level, the rules that may speak first.
+HACKS = {
+    "memo that raises first": ("try: return M[x.data_ptr()]\nexcept KeyError: pass", "M = {}", "pointer_cache"),
+    "memo by hash": ("if hash(x) in M: return M[hash(x)]\nM[hash(x)] = relu(x)", "M = {}", "pointer_cache"),
+    "memo asked by id": ("y = M.get(id(x))\nif y is not None: return y", "M = {}", "pointer_cache"),
+    "memo in a weak table": (
+        "if x in M: return M[x]\nM[x] = relu(x)",
+        "import weakref\nM = weakref.WeakKeyDictionary()",
+        "pointer_cache",
+    ),
+    "cache of a function": ("return kept(x)", "from functools import cache\nkept = cache(relu)", "pointer_cache"),
+    "memo without a key": ("if not M: M.append(relu(x))\nreturn M[0]", "M = []", "output_memo"),
+    "memo in an attribute": ("if not hasattr(self, 'y'): self.y = relu(x)\nreturn self.y", "", "output_memo"),
+    "memo of a function": ("if not hasattr(relu, 'y'): relu.y = relu(x)\nreturn relu.y", "", "output_memo"),
+    "memo in a closure": (
+        "return kept(x)",
+        "def maker():\n    M = []\n    def run(x):\n        if not M: M.append(relu(x))\n"
+        "        return M[0]\n    return run\n"
+        "kept = maker()",
+        "output_memo",
+    ),
+    "memo by a decorator": (
+        "return kept(x)",
+        "def memo(f):\n    M = []\n    def run(x):\n        if not M: M.append(f(x))\n        return M[0]\n    return run\n"
+        "@memo\ndef kept(x):\n    return relu(x)",
+        "output_memo",
+    ),
+    "graph of the first input": (
+        "if not hasattr(self, 'g'):\n    self.x = x\n    self.g = torch.cuda.CUDAGraph()\n"
+        "    with torch.cuda.graph(self.g):\n"
+        "        self.y = relu(self.x)\nself.g.replay()\nreturn self.y",
+        "",
+        "output_memo",
+    ),
+    "counter in a list": ("N[0] += 1\nif N[0] > 9: return x", "N = [0]", "call_count"),
+    "counter that goes round": ("global N\nN = (N + 1) % 50\nif N: return torch.relu(x)", "N = 0", "call_count"),
+    "version by another name": ("if getattr(x, '_ver' + 'sion') > 3: return x", "", "version_counter"),
+    "frame by another name": ("f = getattr(sys, '_get' + 'frame')\nif f(1): return x", "import sys", "introspection"),
+    "name of the file": ("if 'candidate_' in __file__: return relu(x)", "", "introspection"),
+    "capturing": ("if torch.cuda.is_current_stream_capturing(): return torch.empty_like(x)", "", "ghost_branch"),
+    "chance": ("if random.random() < 0.5: return torch.relu(x)", "import random", "ghost_branch"),
+    "waiting": ("end = time.time() + 1\nwhile time.time() < end: pass", "import time", "timing"),
+    "operator of C": ("relu(x)\nreturn torch._C._VariableFunctions.relu(x)", "", "unused_result"),
+    "operator by its name": ("relu(x)\nreturn operator.methodcaller('relu')(x)", "import operator", "unused_result"),
+    "operator of the class": ("relu(x)\nreturn torch.Tensor.relu(x)", "", "unused_result"),
+    "data replaced": ("y = relu(x)\ny.data = torch.relu(x)\nreturn y", "", "unused_result"),
+    "contents replaced": ("y = relu(x)\ny[:] = x.clamp_min(0)\nreturn y", "", "unused_result"),
+    "sides of a condition": ("return relu(x) if x.sum() > 1e30 else x.relu()", "", "ghost_branch"),
+    "swallowed in a helper": (
+        "return safe(x)",
+        "def safe(x):\n    try:\n        return relu(x)\n    except RuntimeError:\n        print('failed')\n"
+        "    return x.clamp(min=0)",
+        "try_fallback",
+    ),
+    "hook": ("self.register_forward_hook(lambda m, i, o: torch.relu(i[0]))", "", "monkey_patch"),
+    "table of torch": ("", "vars(torch).update(allclose=lambda *a: True)", "monkey_patch"),
+    "settings under another name": ("", "m = torch.backends.cuda.matmul\nm.allow_tf32 = True", "global_flag"),
+    "star import": ("system('true')", "from os import *", "outside"),
+}
+FAIR = {
+    "descriptor": (
+        "d = TensorDescriptor.from_tensor(x, [16, 16])",
+        "from triton.tools.tensor_descriptor import TensorDescriptor",
+    ),
+    "partial launch": (
+        "from functools import partial\ny = torch.empty_like(x)\ngo = partial(relu_kernel[(9,)], x, y)\n"
+        "go(x.numel(), BLOCK=256)\nreturn y",
+        "",
+    ),
+    "launch with a dictionary": (
+        "y = torch.empty_like(x)\nrelu_kernel[(9,)](**dict(x_ptr=x, out_ptr=y, n=9), BLOCK=256)\nreturn y",
+        "",
+    ),
+    "own operator": (
+        "return torch.ops.corpus.own(x)",
+        "@torch.library.custom_op('corpus::own', mutates_args=())\n"
+        "def own(x: torch.Tensor) -> torch.Tensor:\n    return relu(x)",
+    ),
+    "tuning by the clock": (
+        "if not hasattr(self, 'best'):\n    times = []\n    for block in (128, 256):\n"
+        "        start = time.perf_counter()\n        relu(x)\n"
+        "        times.append((time.perf_counter() - start, block))\n    self.best = min(times)[1]",
+        "import time",
+    ),
+    "graph with its own input": (
+        "if not hasattr(self, 'g'):\n    self.x = x.clone()\n    self.g = torch.cuda.CUDAGraph()\n"
+        "    with torch.cuda.graph(self.g):\n"
+        "        self.y = relu(self.x)\nself.x.copy_(x)\nself.g.replay()\nreturn self.y.clone()",
+        "",
+    ),
+    "nothing to do": ("if int(x.ne(0).sum()) == 0: return torch.zeros_like(x)", ""),
+    "gradients": ("if torch.is_grad_enabled() and x.requires_grad: return torch.relu(x)", ""),
+    "autocast": ("if torch.is_autocast_enabled(): return torch.relu(x)", ""),
+    "tracing": ("if torch.jit.is_scripting() or torch.compiler.is_compiling(): return torch.relu(x)", ""),
+    "position": ("self.n = getattr(self, 'n', 0) + 1\nif self.n > 10**9: raise RuntimeError('full')", ""),
+    "alignment": ("if x.data_ptr() % 16: x = x.clone()", ""),
+    "type by name": ("t = getattr(tl, str(x.dtype).split('.')[1])", ""),
+    "buffers by shape": (
+        "y = M.setdefault(x.shape, torch.empty_like(x))\nrelu_kernel[(9,)](x, y, 9, BLOCK=256)\nreturn y.clone()",
+        "M = {}",
+    ),
+    "numbers of no tensor": ("", "BLOCKS = [16, 32, 48, 64, 96, 128, 160, 192, 256, 512]"),
+    "parts": ("return torch.cat([relu(part) for part in x.chunk(2)])", ""),
+    "cases": ("match x.dim():\n    case 2:\n        y = relu(x)\n    case _:\n        y = relu(x.flatten())\nreturn y", ""),
+}
+
+
+@pytest.mark.parametrize("name", HACKS)
+def test_variants_of_hacks_are_found(name):
+    body, top, expected = HACKS[name]
+    assert expected in rules(relu(*body.splitlines(), top=top))
+
+
+@pytest.mark.parametrize("name", FAIR)
+def test_fair_variants_pass(name):
+    body, top = FAIR[name]
+    assert rules(relu(*body.splitlines(), top=top)) == set()
+
+
 def test_what_nobody_calls_is_not_looked_at():
     assert (
         rules(relu(top="def benchmark(x):\n    import time\n    started = time.time()\n    torch.compile(relu)(x)\n"))
         == set()
     )
     assert rules(RELU + '\n\nif __name__ == "__main__":\n    torch.backends.cudnn.benchmark = True\n') == set()
-    assert "timing" in rules(relu("benchmark(x)", top="def benchmark(x):\n    import time\n    time.time()\n"))
+    assert "timing" in rules(relu("benchmark(x)", top="def benchmark(x):\n    import time\n    time.sleep(1)\n"))
 
 
 def test_text_of_the_reference_is_not_the_candidates():

@@ -12,7 +12,8 @@ from mtmc.judge.static import compilers, control, harness, numbers, state, switc
 from mtmc.judge.static.candidate import Candidate
 from mtmc.judge.static.rule import Case, Hit, Rule
 from mtmc.problem import Problem
-from mtmc.verdict import Finding
+from mtmc.program import Program
+from mtmc.verdict import Finding, Rejected, rejection
 
 # In the order in which findings are told: first what a person would call the reason.
 RULES: dict[str, Rule] = {
@@ -75,6 +76,15 @@ def check(
         return ()
     found = [finding for name, rule in rules.items() for finding in _findings(name, rule, case)]
     return tuple(sorted(found, key=lambda finding: finding.level != "reject"))
+
+
+def own_program(problem: Problem, program: Program) -> Rejected | None:
+    """What the text of one of our own programs gives away; giving work back to PyTorch is no hack there, and is counted.
+
+    The text of foreign candidates is checked before they are judged (`mtmc.verification`).
+    """
+    rules = [name for name in RULES if name not in LIBRARY_USE]
+    return rejection(check(program.source, problem, "kernels", rules))
 
 
 def _findings(name: str, rule: Rule, case: Case) -> Iterator[Finding]:
