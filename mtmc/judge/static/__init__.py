@@ -19,11 +19,11 @@ from mtmc.verdict import Finding, Rejected, rejection
 RULES: dict[str, Rule] = {
     "inductor_code": Rule("reject", "certain", compilers.inductor_code),
     "torch_compile": Rule("reject", "certain", compilers.torch_compile),
+    "outside": Rule("reject", "certain", harness.outside),
     "monkey_patch": Rule("reject", "certain", switches.monkey_patch),
     "introspection": Rule("reject", "certain", control.introspection),
     "dynamic_code": Rule("reject", "certain", control.dynamic_code),
     "environment": Rule("reject", "certain", control.environment),
-    "outside": Rule("reject", "certain", harness.outside),
     "threads": Rule("reject", "certain", harness.threads),
     "other_stream": Rule("reject", "certain", harness.other_stream),
     "timing": Rule("reject", "certain", harness.timing),

@@ -1,6 +1,6 @@
 # reference: linear
 # expect: verified
-# twin: scaled_at_the_first_call
+# twin: weight_scaled_once
 import torch
 import torch.nn as nn
 import triton

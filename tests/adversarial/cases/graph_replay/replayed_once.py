@@ -1,5 +1,5 @@
 # reference: gate
-# expect: rejected dynamic.shifted_pointers | rejected dynamic.canaries | rejected dynamic.same_pointer | rejected dynamic.launches | wrong
+# expect: rejected dynamic.shifted_pointers | rejected dynamic.canaries | rejected dynamic.same_pointer | rejected dynamic.launches | wrong | rejected static.output_memo
 # needs: gpu
 # twin: replayed_at_every_call
 """The graph is replayed once, and its result given for ever."""

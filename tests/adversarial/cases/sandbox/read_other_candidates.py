@@ -1,5 +1,5 @@
 # reference: relu_rows
-# expect: rejected static.outside | wrong values | runtime_fault raised | runtime_fault died
+# expect: rejected static.outside | wrong values | runtime_fault raised | runtime_fault died | rejected static.environment | rejected static.introspection
 # twin: reads_its_input
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 # reference: softmax
 # expect: rejected static.unused_result
-# twin: overwritten_before
+# twin: filled_before
 import torch
 import torch.nn as nn
 import triton
