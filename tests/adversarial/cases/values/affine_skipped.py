@@ -1,5 +1,5 @@
 # reference: layer_norm
-# expect: wrong values
+# expect: wrong values | rejected dynamic.weights
 # twin: affine_kept
 import torch
 import torch.nn as nn
