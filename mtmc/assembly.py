@@ -36,8 +36,8 @@ class Options:
 
     `gpu` is a profile's name or TOML file, empty for the local GPU, else h100. `measure` None measures where there is a GPU.
     `budget` counts candidates, `minutes` wall time (0: no limit). `cache_days` 0 neither reads nor writes the cache of
-    verdicts. `keep_going` searches on where PyTorch is already within 5 % of what the hardware needs. `library` allows actions
-    that give a region back to PyTorch.
+    verdicts. `keep_going` searches on where PyTorch is already within 5 % of what the hardware needs. `library` allows
+    actions that give a region back to PyTorch.
     """
 
     gpu: str = ""

@@ -23,8 +23,8 @@ class View:
     `legal` always ends with the `stop` action, which closes this program. `predicted` maps action ids to the predicted time
     (ms) of the program they lead to; an action that leads to no running program, or was not looked at, is missing. `best_ms`
     is the predicted time of the best program so far (None when nothing was predicted or verified); `measured` tells whether
-    verdicts carry measured times, `losing` whether the best program is measured to be no faster than PyTorch. `history` holds
-    the steps from the root to here, `failures` counts the tries from here that gained nothing.
+    verdicts carry measured times, `losing` whether the best program is measured to be no faster than PyTorch. `history`
+    holds the steps from the root to here, `failures` counts the tries from here that gained nothing.
     """
 
     program: Program

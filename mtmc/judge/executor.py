@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 GRACE = 30.0  # seconds after a job's deadline in which its warden must have answered
 CLOSING = 10.0  # seconds for a warden to clear up
-INHERITED = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CC", "CXX", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME")
+INHERITED = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CC", "CXX", "LANG", "LC_ALL", "TZ")
 INHERITED_PREFIXES = ("CUDA_", "NVIDIA_", "TRITON_LIBCUDA_PATH")
 SINGLE_THREADED = {"OMP_NUM_THREADS": "1"}
 KINDS: dict[str, dict[str, str]] = {  # kind of worker → its environment
@@ -321,6 +321,7 @@ def _environment(kind: str, folder: Path) -> dict[str, str]:
         "OMP_WAIT_POLICY": "PASSIVE",
         "GOMP_SPINCOUNT": "0",
         "HOME": str(folder),
+        "LOGNAME": "candidate",  # its own user has no name that could be looked up
         "TMPDIR": str(folder),
         "PYTHONPATH": os.pathsep.join([root, *(entry for entry in sys.path if entry)]),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of helper processes that could outlive the worker

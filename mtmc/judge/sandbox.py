@@ -91,7 +91,8 @@ def confine(plan: Plan, cell: Cell) -> None:
         become(plan.user)
     if plan.landlock:
         own = [cell.folder, cell.cache, Path("/dev/shm")]
-        landlock.restrict(landlock.everything_but(cell.house), own, [Path("/dev")], plan.network != "no TCP")
+        devices = [Path("/dev"), Path("/proc")]  # CUDA names its threads in /proc
+        landlock.restrict(landlock.everything_but(cell.house), own, devices, plan.network != "no TCP")
     prctl(PR_SET_PDEATHSIG, SIGKILL)  # after the change of user, which clears it
 
 
