@@ -19,6 +19,7 @@ from mtmc.hardware_profiles import Profile, detect, load
 from mtmc.judge import accuracy
 from mtmc.judge.cache import Cache
 from mtmc.judge.executor import Limits, LocalProcesses
+from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret
 from mtmc.judge.judge import Judge, Variant
 from mtmc.lower import Lowering, lower
 from mtmc.problem import Problem, instantiate, user_code
@@ -84,6 +85,25 @@ def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -
     if options.measure and local is None:
         raise BadInput("--measure needs a GPU and there is none here: leave it out, and times are predicted.")
     profile = load(options.gpu) if options.gpu else local or load(FALLBACK_GPU)
+    executor = LocalProcesses(cache_folder() / "compiled", limits(), trusting=True)
+    try:
+        for job in (WakeCompile(), WakeInterpret(), *([WakeGpu()] if local else [])):
+            executor.submit(job)  # workers import what takes seconds while this process captures
+        return _assemble(problem, options, (profile, local), executor, doing)
+    except BaseException:
+        executor.close()
+        raise
+
+
+def _assemble(
+    problem: Problem,
+    options: Options,
+    gpus: tuple[Profile, Profile | None],
+    executor: LocalProcesses,
+    doing: Callable[[str], None],
+) -> Setup:
+    """The same with the target, and the GPU that measures if one does, found out."""
+    profile, local = gpus
     doing("capturing the model")
     captured = capture(problem)
     if captured.graph is None:
@@ -95,7 +115,7 @@ def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -
     aligned = (small.aligned[1],) if small.aligned else ()
     lowering = lower(problem, captured, (*small.graphs, *aligned))
     judge = Judge(
-        executor=LocalProcesses(cache_folder() / "compiled", limits(), trusting=True),
+        executor=executor,
         problem=problem,
         profile=profile,
         variants=variants_with_sizes(small.variants, lowering),
@@ -105,13 +125,9 @@ def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -
         cache=Cache(cache_folder() / "verdicts.sqlite", options.cache_days) if options.cache_days else None,
         floor_ms=least.hard_ms,
     )
-    try:
-        doing("timing PyTorch" if local else "predicting PyTorch's time")
-        degenerate = (judge.trivial.sentence,) if judge.trivial.degenerate else ()
-        notes = (*degenerate, *_other_chip(local, profile), *_kept(lowering), *judge.reference.notes)
-    except BaseException:
-        judge.close()
-        raise
+    doing("timing PyTorch" if local else "predicting PyTorch's time")
+    degenerate = (judge.trivial.sentence,) if judge.trivial.degenerate else ()
+    notes = (*degenerate, *_other_chip(local, profile), *_kept(lowering), *judge.reference.notes)
     moves = Rules(lowering.graph or Graph((), None), profile, options.precision, options.library)
     return Setup(lowering.program, moves, judge, profile, local is not None, notes, least.attainable_ms)
 

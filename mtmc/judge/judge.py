@@ -53,6 +53,8 @@ Check = Callable[[Problem, Program], Rejected | None]
 # Hack checks, in order, made on the text before anything runs. Each returns its Rejected, or None.
 CHECKS: tuple[Check, ...] = (own_program,)
 
+SEARCH_DRAWS = {False: 2, True: 1}  # tried besides the file's own, in the interpreter and on a GPU
+SEARCH_VARIANTS = 3
 SEARCH_SECONDS, FINAL_SECONDS = 0.25, 2.0  # of interleaved timing
 ORACLE_ELEMENTS = 2e9  # computed by a variant whose fp64 oracle surely fits
 LARGE = 2 << 30  # bytes that the reference allocates, from which on verifying costs seconds
@@ -136,22 +138,23 @@ class Judge:
         return merged([future.result() for future in [self.executor.submit(job) for job in jobs]])
 
     def _draws(self, program: Program, final: bool) -> tuple[str, ...]:
-        """All usable distributions; in a search on a GPU the file's own and one more, another for other programs.
+        """In the last judgement all usable distributions; in a search the own and few more, others for other programs.
 
-        Of large problems the search takes the file's own alone, and the last judgement two.
+        Of problems that are large on the GPU the search takes the file's own alone, and the last judgement one more.
         """
         own, *others = self.draws if final else [draw for draw in self.draws if draw != AGAIN]
         large = self.measure and self.reference.peak_bytes is not None and self.reference.peak_bytes > LARGE
-        if not self.measure or not others or (final and not large):
+        if not others or (final and not large):
             return (own, *others)
-        other = others[sum(map(ord, program.key)) % len(others)]
-        return (own,) if large and not final else (own, other)
+        start = sum(map(ord, program.key))
+        few = dict.fromkeys(others[(start + n) % len(others)] for n in range(SEARCH_DRAWS[self.measure]))
+        return (own,) if large and not final else (own, *few)
 
     def _draws_at(self, number: int, problem: Problem, program: Program, final: bool) -> tuple[str, ...]:
-        """The full size gets `_draws`, the first small one all, the others the file's own."""
-        if problem is self.problem:
+        """`_draws` for the full size, and in a search for the first small one; in the end that gets all, others the own."""
+        if problem is self.problem or (number == 0 and not final):
             return self._draws(program, final)
-        return tuple(draw for draw in self.draws if final or draw != AGAIN) if number == 0 else ("own",)
+        return self.draws if number == 0 else ("own",)
 
     def judge(self, program: Program) -> Verdict:
         """Compile, verify, and time or predict; from the cache where it was judged before."""
@@ -231,7 +234,7 @@ class Judge:
         Where the program's own checks refuse the odd sizes, the aligned variant takes their place, and the report says so; a
         foreign candidate may refuse that too.
         """
-        targets: list[Variant] = [*self.variants] if final or not self.measure else []
+        targets: list[Variant] = [*self.variants] if final else [] if self.measure else [*self.variants[:SEARCH_VARIANTS]]
         targets += [(self.problem, None)] * (self.measure or self.small)
         if not targets:
             return Accuracy(0.0, 0.0, (), (NO_VARIANT,))
