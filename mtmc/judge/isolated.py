@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import pickle
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import torch
 
     from mtmc.judge.jobs import VerifyJob
+
+FAREWELL = 0.3  # seconds: the line closes a moment before the process is gone, and the warden knows how it ended
 
 
 class Failed(Exception):
@@ -76,6 +79,7 @@ class Partner:
             said, found = self.post.receive(self.device)
             kind, answer = plain(said)
         except (EOFError, BrokenPipeError, ConnectionResetError):
+            time.sleep(FAREWELL)
             raise Failed(RuntimeFault("the candidate's process has ended", "died")) from None
         except (pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise Failed(RuntimeFault(f"the candidate's process does not keep to the protocol: {error}", "died")) from None

@@ -156,8 +156,13 @@ class Judge:
             return self._draws(program, final)
         return self.draws if number == 0 else ("own",)
 
-    def judge(self, program: Program) -> Verdict:
-        """Compile, verify, and time or predict; from the cache where it was judged before."""
+    def judge(self, program: Program, thorough: bool = False) -> Verdict:
+        """Compile, verify, and time or predict; from the cache where it was judged before.
+
+        `thorough` verifies as the last judgement does, and asks no cache.
+        """
+        if thorough:
+            return self._judge(program, self.seed, thorough=True)
         key = self._key(program)
         known = self.cache.get(key) if self.cache else None
         if known is not None:
@@ -183,7 +188,7 @@ class Judge:
     def close(self) -> None:
         self.executor.close()
 
-    def _judge(self, program: Program, seed: int, final: bool = False) -> Verdict:
+    def _judge(self, program: Program, seed: int, final: bool = False, thorough: bool = False) -> Verdict:
         for hack_check in () if self.door.foreign else CHECKS:
             if rejected := hack_check(self.problem, program):
                 return rejected
@@ -196,7 +201,7 @@ class Judge:
             return compiled
         if isinstance(seen, Verdict):
             return self._unwritten(program, seed) or seen
-        accuracy = self._verify(program, seed, final)
+        accuracy = self._verify(program, seed, final or thorough)
         if not isinstance(accuracy, Accuracy):
             return accuracy
         accuracy = replace(accuracy, skipped=(*accuracy.skipped, *seen.notes))

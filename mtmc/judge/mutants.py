@@ -138,7 +138,10 @@ def rates(trials: Iterable[Trial]) -> dict[str, tuple[int, int, int]]:
 class BitsJob(InterpretJob):
     """Fingerprints of what a program gives on one variant and several draws, in the interpreter."""
 
-    def run(self) -> Any:
+    stage = "bits"
+    paired = False
+
+    def run(self) -> list[Any]:
         from mtmc.judge.verify import Verifier
 
         return Verifier(self.problem, self.device, RULES[self.precision], self.seed, self.door).bits(
@@ -155,7 +158,7 @@ def verdicts(judge: Judge) -> Callable[[str], Verdict]:
             outcome = judge.executor.submit(job).result()
             if isinstance(outcome, Verdict) and getattr(outcome, "cause", "") != "refused":
                 return outcome
-        return judge.judge(Program(source))
+        return judge.judge(Program(source), thorough=True)
 
     return found
 

@@ -20,7 +20,7 @@ def _param(case: corpus.Case) -> object:
 @pytest.fixture(scope="module")
 def results(request, tmp_path_factory):
     """Results of the selected cases by name, judged side by side; the matrix goes to the terminal."""
-    chosen = [item.callspec.params["case"] for item in request.session.items if "case" in getattr(item, "fixturenames", ())]
+    chosen = [item.callspec.params["case"] for item in request.session.items if getattr(item, "function", None) is test_case]
     with LocalProcesses(tmp_path_factory.mktemp("cache"), limits()) as executor:
         found = {result.case.id: result for result in corpus.judged(corpus.runnable(chosen), executor)}
     request.config.get_terminal_writer().write("\n" + corpus.matrix(found.values()) + "\n")
