@@ -9,11 +9,10 @@ from mtmc.assembly import limits
 from mtmc.judge.executor import LocalProcesses
 
 CASES = corpus.cases()
-FAST = ("off_by_one_tail", "edge_mask", "static_batch")  # a taste of the corpus in every run of the fast tests
 
 
 def _param(case: corpus.Case) -> object:
-    marks = [pytest.mark.gpu] if case.needs == "gpu" else [] if case.name in FAST else [pytest.mark.slow]
+    marks = [pytest.mark.gpu] if case.needs == "gpu" else [pytest.mark.slow]
     return pytest.param(case, id=f"{case.kind}-{case.name}", marks=marks)
 
 

@@ -204,6 +204,7 @@ def test_the_judge_kills_mutants_of_the_sample(judge: Judge) -> None:
     assert "out_of_bounds" in {t.by for t in found}
 
 
+@pytest.mark.slow
 def test_a_survivor_that_computes_the_same_is_told_apart(judge: Judge) -> None:
     original = samples.CANDIDATE.replace("mask=mask)\n    scale", "mask=mask, other=0.0)\n    scale")
     (mutant,) = mutants(original, kinds=("other_changed",))  # masked lanes are never stored
@@ -221,6 +222,7 @@ def test_what_only_another_size_shows_is_killed_there(judge: Judge) -> None:
     assert verdicts(small)(wrong).correct and not verdicts(judge)(wrong).correct
 
 
+@pytest.mark.slow
 def test_verify_prints_kill_rates_and_survivors(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     file = tmp_path / "sample.py"

@@ -161,6 +161,7 @@ def test_a_judge_patched_in_the_candidates_process_decides_nothing(executor: Loc
     next_is_right(executor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [hostile.FORGES, hostile.STARVES, hostile.ENDLESS_REPLY])
 def test_bytes_written_blindly_are_no_reply(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
@@ -220,6 +221,7 @@ def open_folder() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not OWN_USER, reason="only root can become an ordinary user")
 def test_the_same_as_an_ordinary_user(open_folder: Path) -> None:
     home = open_folder / "home"

@@ -138,6 +138,7 @@ def test_the_judge_tries_them_in_a_worker(executor: LocalProcesses) -> None:
     assert executor.submit(TrivialJob(problem=problem("x * 2"))).result() == Trivial()
 
 
+@pytest.mark.slow
 def test_optimize_warns_of_a_degenerate_problem(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     setup = assemble(problem("torch.relu(x)"), Options(measure=False), lambda _: None)
