@@ -155,6 +155,7 @@ def test_environment_session_and_end(importable: None) -> None:
     assert not Path(folder).exists()
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_is_the_machines_fault(executor: LocalProcesses) -> None:
     if torch.cuda.is_available():
         pytest.skip("the gpu worker starts here")
@@ -193,6 +194,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(PARENT.format(folder=str(Path(__file__).parent)))

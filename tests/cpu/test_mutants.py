@@ -197,6 +197,7 @@ def judge(executor: LocalProcesses) -> Judge:
     return Judge(executor, samples.problem(N=4096, M=4096), load("h100"), variants)
 
 
+@pytest.mark.slow
 def test_the_judge_kills_mutants_of_the_sample(judge: Judge) -> None:
     made = mutants(samples.CANDIDATE, count=8, kinds=("mask_dropped", "off_by_one", "wrong_grid", "operator_swapped"))
     found = tried(made, verdicts(judge))

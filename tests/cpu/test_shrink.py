@@ -110,6 +110,7 @@ def test_the_same_operations_at_every_size(tmp_path):
     assert all(capture(variant).graph == graph for variant, graph in zip(result.variants, result.graphs, strict=True))
 
 
+@pytest.mark.slow
 def test_divided_sizes_fall_back_to_multiples(tmp_path):
     small, large = find(write(tmp_path, HEADS)).variants
     for variant in (small, large):
@@ -160,6 +161,7 @@ def test_nothing_to_shrink_has_a_reason(tmp_path):
     assert shrink(write(tmp_path, fixed)) == ()
 
 
+@pytest.mark.slow
 def test_loops_over_a_size_keep_it(tmp_path):
     looped = """
         class Model(nn.Module):
