@@ -211,11 +211,11 @@ def _selected(ids: tuple[str, ...]) -> tuple[Names, Names]:
 
 def _static(pair: _Pair) -> tuple[Finding, ...]:
     """What the text gives away; of text that does not parse nothing, for compiling it says what is wrong."""
-    names, entry = pair.static, pair.door.function
-    if not pair.door.foreign:  # the frame around `kernels` is our own, and what goes back to PyTorch is told
-        names, entry = names or tuple(name for name in static.RULES if name not in static.LIBRARY_USE), "kernels"
+    names = pair.static
+    if not pair.door.foreign:  # what goes back to PyTorch is told anyway
+        names = names or tuple(name for name in static.RULES if name not in static.LIBRARY_USE)
     try:
-        return static.check(pair.source, pair.problem, entry, names)
+        return static.check(pair.source, pair.problem, pair.door.function, names)
     except SyntaxError:
         return ()
 
