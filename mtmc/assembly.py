@@ -19,7 +19,7 @@ from mtmc.hardware_profiles import Profile, detect, load
 from mtmc.judge import accuracy
 from mtmc.judge.cache import Cache
 from mtmc.judge.executor import Limits, LocalProcesses
-from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret
+from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret, wake
 from mtmc.judge.judge import Judge, Variant
 from mtmc.lower import Lowering, lower
 from mtmc.problem import Problem, instantiate, user_code
@@ -87,8 +87,7 @@ def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -
     profile = load(options.gpu) if options.gpu else local or load(FALLBACK_GPU)
     executor = LocalProcesses(cache_folder() / "compiled", limits(), trusting=True)
     try:
-        for job in (WakeCompile(), WakeInterpret(), *([WakeGpu()] if local else [])):
-            executor.submit(job)  # workers import what takes seconds while this process captures
+        wake(executor, WakeCompile(), WakeInterpret(), *([WakeGpu()] if local else []))
         return _assemble(problem, options, (profile, local), executor, doing)
     except BaseException:
         executor.close()

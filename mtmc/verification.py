@@ -24,7 +24,7 @@ from mtmc.floor import floor
 from mtmc.hardware_profiles import Profile, detect, load
 from mtmc.judge import accuracy, auditor, baselines, door, static
 from mtmc.judge.executor import Executor, Limits, LocalProcesses
-from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret
+from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret, wake
 from mtmc.judge.judge import Deadlines, Judge, Variant
 from mtmc.judge.mutants import Trial, strength
 from mtmc.lower import lower
@@ -141,10 +141,9 @@ def begin(problem: Problem, source: str, options: Options, executor: Executor) -
 
 
 def _wake(executor: Executor, options: Options) -> None:
-    """Start the workers that will be needed; they import what takes seconds while this process does."""
+    """Start the workers that will be needed."""
     gpu = options.measure is not False and Path("/dev/nvidiactl").exists()  # asking torch would cost the seconds
-    for job in (WakeGpu(), WakeInterpret()) if gpu else (WakeCompile(), WakeInterpret()):
-        executor.submit(job)
+    wake(executor, WakeGpu() if gpu else WakeCompile(), WakeInterpret())
 
 
 def _audited(found: Verification, problem: Problem, source: str) -> Verification:

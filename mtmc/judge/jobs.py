@@ -17,6 +17,7 @@ from mtmc.verdict import Accuracy, Finding, Launch, Wrong, rejection
 
 if TYPE_CHECKING:
     from mtmc.hardware_profiles import Profile
+    from mtmc.judge.executor import Executor
     from mtmc.judge.predict import Prediction
     from mtmc.judge.verify import Verifier
 
@@ -74,6 +75,12 @@ class WakeInterpret(Wake):
 
 class WakeGpu(Wake):
     kind = "gpu"
+
+
+def wake(executor: Executor, *jobs: Wake) -> None:
+    """Start the workers of these kinds; they import what takes seconds while this process does other things."""
+    for job in jobs:
+        executor.submit(job)
 
 
 @dataclass(frozen=True)

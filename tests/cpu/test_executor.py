@@ -14,6 +14,7 @@ import judge_samples as samples
 import numpy as np
 import pytest
 import torch
+from processes import environment
 
 from mtmc.hardware_profiles import load
 from mtmc.judge.executor import GIB, Limits, LocalProcesses, _Turns
@@ -198,8 +199,7 @@ if __name__ == "__main__":
 def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(PARENT.format(folder=str(Path(__file__).parent)))
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment)
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment())
     assert parent.stdout is not None
     workers = [int(pid) for pid in parent.stdout.readline().split()]
     assert len(workers) >= 2 and all(map(alive, workers))

@@ -12,6 +12,7 @@ from pathlib import Path
 import judge_samples as samples
 import pytest
 import sandbox_samples as hostile
+from processes import environment
 
 import mtmc.judge
 from mtmc.judge import folders, landlock, mounts, processes, sandbox
@@ -230,11 +231,14 @@ def test_the_same_as_an_ordinary_user(open_folder: Path) -> None:
     script = open_folder / "ordinary.py"
     script.write_text(ORDINARY.format(folder=str(Path(__file__).parent), home=str(home)))
     script.chmod(0o644)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}
     output = open_folder / "output"
     with output.open("w") as file:
         code = subprocess.run(
-            [sys.executable, str(script)], stdout=file, stderr=file, env=environment, timeout=150
+            [sys.executable, str(script)],
+            stdout=file,
+            stderr=file,
+            env=environment(PYTHONDONTWRITEBYTECODE="1"),
+            timeout=150,
         ).returncode
     text = output.read_text()
     assert code == 0, text[-3000:]

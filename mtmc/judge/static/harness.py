@@ -17,15 +17,14 @@ THREADS = (
     "torch.multiprocessing", "asyncio", "torch.jit.fork", "torch.jit._fork", "torch.futures", "os.fork", "os.forkpty",
     "joblib", "ray", "subprocess.Popen", "queue.Queue", "multiprocess", "gevent", "greenlet", "trio",
 )  # fmt: skip
-SPENDS = (
-    "time.sleep", "torch.cuda._sleep", "cProfile", "torch.profiler", "torch.autograd.profiler",
+PROFILERS = (
+    "cProfile", "torch.profiler", "torch.autograd.profiler", "torch.cuda._sleep",
     "torch.cuda.utilization", "torch.cuda.temperature", "torch.cuda.clock_rate", "torch.cuda.power_draw", "pynvml",
 )  # fmt: skip
+SPENDS = ("time.sleep", *PROFILERS)
 CLOCKS = (
     "time", "timeit", "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.date.today",
-    "torch.utils.benchmark", "torch.profiler", "torch.autograd.profiler", "cProfile", "torch.cuda.nvtx",
-    "torch.cuda._sleep", "torch.cuda.utilization", "torch.cuda.temperature", "torch.cuda.clock_rate",
-    "torch.cuda.power_draw", "pynvml",
+    "torch.utils.benchmark", "torch.cuda.nvtx", *PROFILERS,
 )  # fmt: skip
 OUTSIDE = (
     "socket", "requests", "urllib", "http", "httpx", "aiohttp", "ftplib", "smtplib", "xmlrpc", "websocket", "paramiko",
