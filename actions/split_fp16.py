@@ -37,7 +37,7 @@ class SplitFp16(Rule):
         dot = f"acc = tl.dot({a}, {b}, acc, input_precision="
         check(any(line.startswith(dot) for line in unit.lines), "the dot has another form")
         check(f"{unit.name} = acc" in unit.lines, "the accumulator is used in another way")
-        unit = unit.edit_lines(lambda line: _in_kernel(line, a, b, unit.name, batched))
+        unit = unit.edit_lines(lambda line: _in_kernel(line, a, b, unit, batched))
         strides = [f"{n}_stride_{d}" for n, ds in ((a, "bmk"), (b, "bkn")) for d in ds]
         parts = {n: [f"{n}_hi", f"{n}_lo", f"{n}_scale"] for n in (a, b)}
         pointers = {f"{n}_ptr": [f"{part}_ptr" for part in parts[n]] for n in (a, b)}
@@ -46,8 +46,9 @@ class SplitFp16(Rule):
         passed = {code(x.value): () for x in unit.launch.args if re.match(rf"({a}|{b})\.stride\(", code(x.value))}
         left, right = (a, f"{b}.transpose(1, 2)") if batched else (f"{a}.reshape(M, K)", f"{b}.t()")
         found = ", ".join(f"({', '.join(parts[n])})" for n in (a, b))
+        anchor, split = ("partial", ", SPLIT") if "SPLIT" in unit.constants else ("out", "")
         unit = unit.with_arguments({**passed, **parts, "K": [f"{a}_hi.shape[1]"]}).beside(
-            "out", float32_check(a, b), f"{found} = split_fp16({left}), split_fp16({right})"
+            anchor, float32_check(a, b), f"{found} = split_fp16({left}{split}), split_fp16({right}{split})"
         )
         for name in TILE:
             unit = unit.with_constant(name, max(unit.constants[name], LEAST_TILE))
@@ -57,8 +58,11 @@ class SplitFp16(Rule):
         return program
 
 
-def _in_kernel(line: cst.SimpleStatementLine, a: str, b: str, name: str, batched: bool) -> Sequence[Line] | None:
-    """Loads of both parts, the dot of them, and the scales on the sum; rows and columns count through batches."""
+def _in_kernel(line: cst.SimpleStatementLine, a: str, b: str, unit: Unit, batched: bool) -> Sequence[Line] | None:
+    """Loads of both parts, the dot of them, and the scales on the sum; rows and columns count through batches.
+
+    After split_k each part of a row or column has its own scale.
+    """
     row, col = ("(batch * M + m)", "(batch * N + col)") if batched else ("row", "col")
     text, operand = code(line), target(line)
     mask = re.search(r"mask=(.+), other=0\.0\)$", text)
@@ -70,8 +74,10 @@ def _in_kernel(line: cst.SimpleStatementLine, a: str, b: str, name: str, batched
         return []
     if text.startswith(f"acc = tl.dot({a}, {b}, acc"):
         return [statement(f"acc = op_dot_fp16x3({a}_hi, {a}_lo, {b}_hi, {b}_lo, acc)")]
-    if text == f"{name} = acc":
+    if text == f"{unit.name} = acc":
+        if "SPLIT" in unit.constants:
+            row, col = (f"{at} * SPLIT + tl.program_id(1)" for at in (row, col))
         ends = ((a, row, "m < M" if batched else "row < M"), (b, col, "col < N"))
         scales = [f"tl.load({n}_scale_ptr + {at}, mask={end})" for n, at, end in ends]
-        return [statement(f"{name} = acc * {scales[0]} * {scales[1]}")]  # one by one: their product may underflow
+        return [statement(f"{unit.name} = acc * {scales[0]} * {scales[1]}")]  # one by one: their product may underflow
     return None

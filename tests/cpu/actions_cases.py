@@ -188,6 +188,7 @@ PLANS: dict[str, Plan] = {
         "batched", "dot_precision(bmm, precision=fp16x3)", "dot_precision(bmm, precision=tf32x3)", "stages(bmm, value=2)"
     ),
     "batched fp16 pairs in registers": plan("batched", "dot_precision(bmm, precision=fp16x3)", "swizzle(bmm, group=4)"),
+    "pairs of each part": plan("product", "split_k(matmul, parts=2)", "split_fp16(matmul)", "swizzle(matmul, group=4)"),
     "batched fp16 pairs": plan("batched", "split_fp16(bmm)", "fuse_epilogue(bmm, guest=add)"),
     "batched fp16 pairs by descriptors": plan(
         "batched", "split_fp16(bmm)", "tensor_descriptors(bmm)", "swizzle(bmm, group=4)"

@@ -296,7 +296,7 @@ def test_mismatch_counts_what_matters() -> None:
 
 
 def test_an_unknown_check_is_an_error_that_lists_the_known_ones() -> None:
-    with pytest.raises(BadInput, match="unknown dynamic check 'canary'; known: output_type, call_count"):
+    with pytest.raises(BadInput, match="unknown dynamic check 'canary'; known: output_type, canaries"):
         dynamic.select(["canary"])
     assert list(dynamic.select(["weights", "canaries"])) == ["canaries", "weights"]
 

@@ -93,7 +93,8 @@ def test_a_hang(executor: LocalProcesses) -> None:
 @pytest.mark.parametrize("source", [KEEPS, GPU_DAEMON])
 def test_memory_that_is_kept_goes_with_its_worker(executor: LocalProcesses, source: str) -> None:
     judged(executor, source)
-    large = GpuVerifyJob(problem=samples.problem(N=65536, M=65536), source=samples.CANDIDATE, repeat=False, seconds=120)
+    wide = samples.changed(("tl.program_id(0) * BLOCK", "tl.program_id(0).to(tl.int64) * BLOCK"))
+    large = GpuVerifyJob(problem=samples.problem(N=65536, M=65536), source=wide, repeat=False, seconds=120)
     assert isinstance(found := executor.submit(large).result(), Accuracy), found
 
 

@@ -22,10 +22,11 @@ Check = Callable[["Subject"], Iterator[Finding]]
 
 CHECKS: dict[
     str, Check
-] = {  # in this order: the first call is made before the reference has run, further calls before contents change
+] = {  # in this order: the first call before the reference has run, writes outside before they spoil another check, calls
+    # on the same contents before these change
     "output_type": output.output_type,
-    "call_count": contents.call_count,
     "canaries": memory.canaries,
+    "call_count": contents.call_count,
     "same_pointer": contents.same_pointer,
     "version_counter": contents.version_counter,
     "shifted_pointers": contents.shifted_pointers,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mtmc.judge.device import free_bytes, tensors
-from mtmc.judge.dynamic.memory import footprint, placed
+from mtmc.judge.dynamic.memory import footprint, placed, poison_freed
 from mtmc.judge.dynamic.subject import Subject
 from mtmc.problem import instantiate
 from mtmc.verdict import Finding
@@ -147,10 +147,11 @@ def _weights(subject: Subject) -> list[torch.Tensor]:
 
 
 def call_count(subject: Subject) -> Iterator[Finding]:
-    """Calls 1, 2 and N on the same input must give the same answer."""
+    """Calls 1, 2 and N on the same input must give the same answer, which is not to be found in freed memory."""
     subject.calibrate()
     began, truth = time.monotonic(), None
     for number in range(1, CALLS + 1):
+        poison_freed()
         result = subject.run()
         late = number >= LEAST_CALLS and time.monotonic() - began > CALLS_SECONDS
         if number in (1, 2, CALLS) or late:

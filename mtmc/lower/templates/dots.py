@@ -48,39 +48,47 @@ def op_dot_split_fp16x3(a, b, acc):
 
 
 @triton.jit
-def split_fp16_kernel(x_ptr, hi_ptr, lo_ptr, scale_ptr, rows, R, K, width, stride_b, stride_r, stride_k, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def split_fp16_kernel(
+    x_ptr, hi_ptr, lo_ptr, scale_ptr, rows, R, K, width, parts, stride_b, stride_r, stride_k, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None].to(tl.int64)
-    x_ptr += row // R * stride_b + row % R * stride_r
+    part = row // R % parts
+    x_ptr += row // R // parts * stride_b + row % R * stride_r + part * width * stride_k
+    left = tl.where(row < rows, K - part * width, 0)
     top = tl.zeros((ROWS, BLOCK), tl.float32)
-    for start in range(0, K, BLOCK):
+    for start in range(0, width, BLOCK):
         k = (start + tl.arange(0, BLOCK))[None, :].to(tl.int64)
-        x = tl.load(x_ptr + k * stride_k, mask=(row < rows) & (k < K), other=0.0)
+        x = tl.load(x_ptr + k * stride_k, mask=(k < width) & (k < left), other=0.0)
         top = tl.maximum(top, tl.abs(x))
     scale = op_fp16_scale(tl.max(top, axis=1)[:, None])
+    out = (row // R // parts * R + row % R) * parts + part
     for start in range(0, width, BLOCK):
         k = (start + tl.arange(0, BLOCK))[None, :].to(tl.int64)
         mask = (row < rows) & (k < width)
-        x = tl.load(x_ptr + k * stride_k, mask=mask & (k < K), other=0.0) * scale
+        x = tl.load(x_ptr + k * stride_k, mask=(k < width) & (k < left), other=0.0) * scale
         hi = x.to(tl.float16)
-        tl.store(hi_ptr + row * width + k, hi, mask=mask)
-        tl.store(lo_ptr + row * width + k, op_fp16_rest(x, hi), mask=mask)
-    tl.store(scale_ptr + row, 1.0 / scale, mask=row < rows)
+        tl.store(hi_ptr + out * width + k, hi, mask=mask)
+        tl.store(lo_ptr + out * width + k, op_fp16_rest(x, hi), mask=mask)
+    tl.store(scale_ptr + out, 1.0 / scale, mask=row < rows)
 
 
-def split_fp16(x):
-    """x [R, K] or [B, R, K] float32, any strides -> hi, lo [B * R, width] float16 and scale [B * R]: x = (hi + lo) * scale.
+def split_fp16(x, parts=1):
+    """x [R, K] or [B, R, K] float32, any strides -> hi, lo [B * R, parts * width] float16 and scale [B * R, parts].
 
-    `width` is K rounded up to a multiple of 16, filled with zeros: rows stay aligned to 16 bytes.
+    Part p of a row, of `width` elements, is (hi + lo) * scale[p]. Beyond K there are zeros: rows stay aligned to 16 bytes,
+    and parts to every tile of a product.
     """
     R, K = x.shape[-2:]
-    rows, width = x.numel() // K, triton.cdiv(K, 16) * 16
-    hi = torch.empty((rows, width), dtype=torch.float16, device=x.device)
+    rows = x.numel() // K * parts
+    width = triton.cdiv(K, 16) * 16 if parts == 1 else triton.cdiv(K, parts * 128) * 128
+    hi = torch.empty((rows // parts, parts * width), dtype=torch.float16, device=x.device)
     lo = torch.empty_like(hi)
-    scale = torch.empty(rows, dtype=torch.float32, device=x.device)
+    scale = torch.empty((rows // parts, parts), dtype=torch.float32, device=x.device)
     stride_b = x.stride(0) if x.ndim == 3 else 0
-    BLOCK = min(4096, max(32, triton.next_power_of_2(K))) if x.stride(-1) == 1 else 256
+    BLOCK = min(4096, max(32, triton.next_power_of_2(width))) if x.stride(-1) == 1 else 256
     ROWS = 4096 // BLOCK
-    split_fp16_kernel[(triton.cdiv(rows, ROWS),)](x, hi, lo, scale, rows, R, K, width, stride_b, x.stride(-2), x.stride(-1), ROWS=ROWS, BLOCK=BLOCK, num_warps=8)
+    grid = (triton.cdiv(rows, ROWS),)
+    split_fp16_kernel[grid](x, hi, lo, scale, rows, R, K, width, parts, stride_b, x.stride(-2), x.stride(-1), ROWS=ROWS, BLOCK=BLOCK, num_warps=8)
     return hi, lo, scale
 
 
