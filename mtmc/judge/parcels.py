@@ -1,11 +1,13 @@
 """Tensors between two processes of one machine: values in shared memory, whose descriptor travels over a Unix socket.
 
 A parcel is a plain value and some tensors. What comes from the other side is checked before memory is taken for it, and
-copied, so that it cannot change any more once it is looked at.
+copied, so that it cannot change any more once it is looked at. Both ends keep the memory mapped: its first touch costs more
+than all copies after it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import socket
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 ALIGNMENT = 64
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 LOOSE = 4  # times its elements that a tensor's strides may span
 
 
@@ -56,26 +59,68 @@ class Slot:
         return self
 
 
+@dataclass(frozen=True)
+class Shared:
+    """Shared memory of fixed size, mapped here."""
+
+    fd: int
+    room: int
+    memory: mmap.mmap
+
+    @staticmethod
+    def made(room: int) -> Shared:
+        """New memory of `room` bytes."""
+        fd = os.memfd_create("mtmc", os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, room)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        return Shared(fd, room, _mapped(fd, room))
+
+    @staticmethod
+    def of(fd: int) -> Shared:
+        """The memory of a descriptor from the other side. Raises Strange where that could still take it away."""
+        try:
+            sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS == SEALS
+        except OSError:  # a file of another kind
+            sealed = False
+        room = os.fstat(fd).st_size
+        if not sealed or not room:
+            raise Strange("shared memory whose size may change")
+        return Shared(fd, room, _mapped(fd, room))
+
+    def is_of(self, fd: int) -> bool:
+        """Whether a descriptor stands for this memory."""
+        return os.path.sameopenfile(self.fd, fd)
+
+    def close(self) -> None:
+        """Give it back. No tensor may lie in it any more."""
+        self.memory.close()
+        os.close(self.fd)
+
+
+def _mapped(fd: int, room: int) -> mmap.mmap:
+    return mmap.mmap(fd, room, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+
+
 class Post:
     """One end of a socket over which parcels go. What it sends stays valid until it sends again."""
 
     def __init__(self, line: socket.socket) -> None:
         self.line = line
-        self._fd, self._room = -1, 0
+        self._own: Shared | None = None
+        self._theirs: Shared | None = None
 
     def send(self, value: bytes, tensors: list[torch.Tensor]) -> None:
         """Raises BrokenPipeError when the other end is gone."""
         import pickle
 
         slots, room = _slots(tensors)
-        if room > self._room:
-            if self._fd >= 0:
-                os.close(self._fd)
-            self._fd, self._room = os.memfd_create("mtmc"), room
-            os.ftruncate(self._fd, room)
-        if room:
-            _fill(self._fd, room, slots, tensors)
-        socket.send_fds(self.line, [b"+" if room else b"-"], [self._fd] if room else [])
+        if room and (self._own is None or room > self._own.room):
+            if self._own:
+                self._own.close()
+            self._own = Shared.made(room)
+        if room and self._own:
+            _fill(self._own.memory, slots, tensors)
+        socket.send_fds(self.line, [b"+" if room else b"-"], [self._own.fd] if room and self._own else [])
         head = [(slot.dtype, slot.shape, slot.strides, slot.start) for slot in slots]
         send(self.line.fileno(), pickle.dumps(head))
         send(self.line.fileno(), value)
@@ -87,12 +132,23 @@ class Post:
             head, value = (receive(self.line.fileno(), LONGEST_REPLY) if mark else None for _ in range(2))
             if not mark or head is None or value is None:
                 raise EOFError("the other process is gone")
-            room = os.fstat(fds[0]).st_size if fds else 0
-            slots = [_slot(entry).checked(room) for entry in plain(head)]
-            return value, _taken(fds[0] if fds else -1, room, slots, device)
+            shared = self._shared(fds.pop()) if fds else None
+            slots = [_slot(entry).checked(shared.room if shared else 0) for entry in plain(head)]
+            return value, _taken(shared.memory if shared else b"", slots, device)
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def _shared(self, fd: int) -> Shared:
+        """The memory that the other side has filled, which is mostly that of the last time."""
+        if self._theirs and self._theirs.is_of(fd):
+            os.close(fd)
+            return self._theirs
+        if self._theirs:
+            self._theirs.close()
+        self._theirs = None
+        self._theirs = Shared.of(fd)
+        return self._theirs
 
 
 def _slot(entry: Any) -> Slot:
@@ -113,25 +169,23 @@ def _slots(tensors: list[torch.Tensor]) -> tuple[list[Slot], int]:
     return slots, end
 
 
-def _fill(fd: int, room: int, slots: list[Slot], tensors: list[torch.Tensor]) -> None:
-    with mmap.mmap(fd, room) as memory:
-        for slot, tensor in zip(slots, tensors, strict=True):
-            if prod(slot.base):
-                values = tensor.detach().as_strided(slot.base, slot.strides)
-                _view(memory, slot).copy_(values.resolve_conj().resolve_neg())
+def _fill(memory: mmap.mmap, slots: list[Slot], tensors: list[torch.Tensor]) -> None:
+    for slot, tensor in zip(slots, tensors, strict=True):
+        if prod(slot.base):
+            values = tensor.detach().as_strided(slot.base, slot.strides)
+            _view(memory, slot).copy_(values.resolve_conj().resolve_neg())
 
 
-def _taken(fd: int, room: int, slots: list[Slot], device: torch.device) -> list[torch.Tensor]:
+def _taken(memory: mmap.mmap | bytes, slots: list[Slot], device: torch.device) -> list[torch.Tensor]:
     import torch
 
     found = []
-    with mmap.mmap(fd, room) if room else open(os.devnull) as memory:
-        for slot in slots:
-            dtype = getattr(torch, slot.dtype)
-            tensor = torch.empty_strided(slot.base, slot.strides, dtype=dtype, device=device)
-            if tensor.numel():
-                tensor.copy_(_view(memory, slot))
-            found.append(tensor.as_strided(slot.shape, slot.strides))
+    for slot in slots:
+        dtype = getattr(torch, slot.dtype)
+        tensor = torch.empty_strided(slot.base, slot.strides, dtype=dtype, device=device)
+        if tensor.numel():
+            tensor.copy_(_view(memory, slot))
+        found.append(tensor.as_strided(slot.shape, slot.strides))
     return found
 
 

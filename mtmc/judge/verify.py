@@ -268,8 +268,9 @@ class Verifier:
             r = observe(lambda: self.reference(*self.inputs), self.reference, self.inputs, seed)
         self._renew(r, draw, seed)
         finding: Wrong | Accuracy = Accuracy(0.0, 0.0)
+        rule = self.rule.for_probes() if draw in draws.PROBES else self.rule
         for y in tries:
-            finding = differs_in_form(y, r) or differs_in_values(y, r, self._oracle(r, taken[0], seed), self.rule)
+            finding = differs_in_form(y, r) or differs_in_values(y, r, self._oracle(r, taken[0], seed), rule)
             if isinstance(finding, Wrong):
                 break
         return finding, "" if steady else ", varies between runs"

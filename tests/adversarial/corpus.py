@@ -14,11 +14,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mtmc.assembly import limits
 from mtmc.hardware_profiles import detect
-from mtmc.judge.executor import Executor
+from mtmc.judge.executor import Executor, LocalProcesses
 from mtmc.judge.jobs import WakeCompile, WakeInterpret
 from mtmc.problem import Problem, load
 from mtmc.verdict import VARIANTS, Verdict
@@ -29,7 +30,8 @@ HEADER = re.compile(r"# (reference|expect|needs|twin): *(.*)")
 FIELDS = ("check", "rule", "cause", "stage")  # what a verdict says beside its status
 OPTIONS = Options(baselines=())
 STATUSES = tuple(VARIANTS)
-AT_ONCE = 4  # cases that wait for workers at a time
+AT_ONCE = 8  # cases that wait for workers at a time
+LANES = 4  # GPU workers: each case needs some of its own, and one can start while another has the GPU
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,12 @@ def runnable(found: Iterable[Case]) -> list[Case]:
     """The cases that can be judged on this machine."""
     gpu = detect() is not None
     return [case for case in found if gpu or case.needs != "gpu"]
+
+
+def workers(cache: Path) -> LocalProcesses:
+    """The executor for many cases at once; `cache` is its folder for what is compiled."""
+    usual = limits()
+    return LocalProcesses(cache, replace(usual, workers={**usual.workers, "gpu": LANES}))
 
 
 def judged(found: Iterable[Case], executor: Executor) -> Iterator[Result]:

@@ -14,9 +14,6 @@ from pathlib import Path
 
 import corpus
 
-from mtmc.assembly import limits
-from mtmc.judge.executor import LocalProcesses
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -26,7 +23,7 @@ def main() -> int:
     every = corpus.cases()
     chosen = corpus.runnable(c for c in every if not options.names or {c.kind, c.name} & set(options.names))
     results = []
-    with tempfile.TemporaryDirectory() as folder, LocalProcesses(Path(folder), limits()) as executor:
+    with tempfile.TemporaryDirectory() as folder, corpus.workers(Path(folder)) as executor:
         for result in corpus.judged(chosen, executor):
             results.append(result)
             mark = "ok " if result.right else "BAD"

@@ -5,9 +5,6 @@ from __future__ import annotations
 import corpus
 import pytest
 
-from mtmc.assembly import limits
-from mtmc.judge.executor import LocalProcesses
-
 CASES = corpus.cases()
 
 
@@ -20,7 +17,7 @@ def _param(case: corpus.Case) -> object:
 def results(request, tmp_path_factory):
     """Results of the selected cases by name, judged side by side; the matrix goes to the terminal."""
     chosen = [item.callspec.params["case"] for item in request.session.items if getattr(item, "function", None) is test_case]
-    with LocalProcesses(tmp_path_factory.mktemp("cache"), limits()) as executor:
+    with corpus.workers(tmp_path_factory.mktemp("cache")) as executor:
         found = {result.case.id: result for result in corpus.judged(corpus.runnable(chosen), executor)}
     request.config.get_terminal_writer().write("\n" + corpus.matrix(found.values()) + "\n")
     return found

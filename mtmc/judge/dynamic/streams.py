@@ -7,7 +7,7 @@ from typing import Any
 
 from mtmc.judge.device import tensors
 from mtmc.judge.dynamic.contents import CHANGES, changed
-from mtmc.judge.dynamic.memory import Guarded
+from mtmc.judge.dynamic.memory import Guarded, poison_freed
 from mtmc.judge.dynamic.subject import Subject, mismatch
 from mtmc.verdict import Finding
 
@@ -55,7 +55,10 @@ def _hurried(subject: Subject) -> tuple[Any, Any]:
 
 
 def _raced(subject: Subject, cycles: int) -> tuple[Any, Any, bool]:
-    """The same behind so much work, and whether that was still going on when everything was enqueued."""
+    """The same behind so much work, and whether that was still going on when everything was enqueued.
+
+    No earlier result is left in the memory that this one gets.
+    """
     import torch
     from torch.utils._pytree import tree_map_only
 
@@ -65,7 +68,7 @@ def _raced(subject: Subject, cycles: int) -> tuple[Any, Any, bool]:
         right = [x.clone() for x in inputs]
         for x in inputs:
             x.zero_()
-        torch.cuda.synchronize()
+        poison_freed()
         torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
         started = torch.cuda.Event()  # type: ignore[no-untyped-call]
         started.record()
