@@ -100,7 +100,7 @@ GOLDEN: dict[str, Plan] = {
     "unroll": plan("sum", "unroll(sum_1, value=4)"),
     "swizzle": plan("linear", "swizzle(linear_product, group=8)"),
     "eviction": plan("chain", "eviction(mul)"),
-    "tile_shape": plan("middle", "tile_shape(sum_1, red=4, block=128)"),
+    "tile_shape": plan("middle", "tile_shape(sum_1, red=4, block=256)"),
     "library": plan("linear", "library(linear_product)"),
     "repair_shared": plan("linear", "stages(linear_product, value=3)", "repair_shared(linear_product, what=num_stages)"),
     "repair_spill": plan("chain", "repair_spill(mul, what=BLOCK)"),

@@ -266,7 +266,7 @@ REFUSED = {
     "not a matrix product": ("batched", "split_k(bmm, parts=4)", "not a product of two matrices"),
     "no loop": ("chain", "single_block(mul, value=256)", "no loop"),
     "descriptors of pointers": ("aligned", "tensor_descriptors(matmul)", "another form"),
-    "no such tile": ("linear", "product_tile(linear_product, tile=99)", "6 tiles"),
+    "no such tile": ("linear", "product_tile(linear_product, tile=99)", "7 tiles"),
     "out of its domain": ("chain", "tile_size(mul, constant=BLOCK, value=3)", "BLOCK cannot be 3"),
     "no such constant": ("chain", "tile_size(mul, constant=RED, value=8)", "no constant RED"),
     "too large": ("linear", "tile_size(linear_product, constant=BLOCK_M, value=512)", "cannot be 512"),

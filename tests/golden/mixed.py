@@ -122,7 +122,7 @@ def amax_kernel(x0__ptr, out_ptr, reds, cols, RED: tl.constexpr, BLOCK: tl.const
 def launch_amax(x0_):
     reds, cols = x0_.shape[0], x0_.shape[1]
     out = torch.empty((x0_.shape[1],), dtype=x0_.dtype, device=x0_.device)
-    RED, BLOCK = 8, 64
+    RED, BLOCK = 8, 128
     grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
     amax_kernel[grid](x0_, out, reds, cols, RED=RED, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out

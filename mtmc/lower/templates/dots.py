@@ -85,7 +85,7 @@ def split_fp16(x, parts=1):
     lo = torch.empty_like(hi)
     scale = torch.empty((rows // parts, parts), dtype=torch.float32, device=x.device)
     stride_b = x.stride(0) if x.ndim == 3 else 0
-    BLOCK = min(4096, max(32, triton.next_power_of_2(width))) if x.stride(-1) == 1 else 256
+    BLOCK = min(4096, max(32, triton.next_power_of_2(width))) if x.stride(-1) == 1 else 256 if parts == 1 else 128
     ROWS = 4096 // BLOCK
     grid = (triton.cdiv(rows, ROWS),)
     split_fp16_kernel[grid](x, hi, lo, scale, rows, R, K, width, parts, stride_b, x.stride(-2), x.stride(-1), ROWS=ROWS, BLOCK=BLOCK, num_warps=8)

@@ -67,7 +67,7 @@ def mid_kernel(operand_ptr, out_ptr, reds, cols, RED: tl.constexpr, BLOCK: tl.co
 def launch_mid(operand):
     reds, cols = REDS, COLS
     out = torch.empty(SHAPE, dtype=DTYPE, device=DEVICE)
-    RED, BLOCK = 8, 64
+    RED, BLOCK = 8, 128
     grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
     mid_kernel[grid](operand, out, reds, cols, RED=RED, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
