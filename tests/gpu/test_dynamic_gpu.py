@@ -1,6 +1,7 @@
 """The dynamic checks on a real GPU: what the interpreter cannot show. Run with `-m gpu`."""
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +83,17 @@ def test_the_clock_sees_work_on_other_streams() -> None:
     assert clock.waiting_ms < 0.2
     nothing = sorted(clock.device_ms(lambda: None) for _ in range(9))[4]
     assert nothing < 0.02, nothing
+
+
+def test_device_time_does_not_hold_launch_cost() -> None:
+    clock = timing.CudaClock()
+
+    def launched_late() -> None:
+        time.sleep(0.002)
+        torch.cuda._sleep(1_000_000)  # about 0.5 ms
+
+    found = sorted(clock.device_ms(launched_late) for _ in range(9))[4]
+    assert 0.3 < found < 1 and clock.head > timing.HEAD_STARTS[0], (found, clock.head)
 
 
 def test_everything_that_is_timed_beside(executor: LocalProcesses) -> None:
