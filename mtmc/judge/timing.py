@@ -1,9 +1,9 @@
 """Interleaved timing: several calls in one process, in random order, each after an L2 flush, with an interval on the ratio.
 
 The clock is a protocol, so that the rounds, the stopping rule and the statistics run anywhere. On CUDA a measurement is:
-flush (write twice the L2), a head start, start event, call, an event on the stream, a wait for the whole device, the end event;
-docs/timing.md says why. Device time does not see launch cost, because the head start keeps the GPU busy until the call has
-returned; `host_ms` measures wall time per call, without flush, after synchronisation.
+flush (write twice the L2), a head start, start event, call, an event on the stream, a wait for the whole device, the end
+event; docs/timing.md says why. Device time does not see launch cost, because the head start keeps the GPU busy until the call
+has returned; `host_ms` measures wall time per call, without flush, after synchronisation.
 """
 
 from __future__ import annotations
