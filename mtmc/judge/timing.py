@@ -2,7 +2,7 @@
 
 The clock is a protocol, so that the rounds, the stopping rule and the statistics run anywhere. On CUDA a measurement is:
 flush (write twice the L2), a head start, start event, call, an event on the stream, a wait for the whole device, the end
-event; docs/timing.md says why. Device time does not see launch cost, because the head start keeps the GPU busy until the call
+event; docs/timing.md says why. Device time holds no launch cost, because the head start keeps the GPU busy until the call
 has returned; `host_ms` measures wall time per call, without flush, after synchronisation.
 """
 
