@@ -3,7 +3,7 @@
 | module | what |
 |---|---|
 | `judge`, `outcomes` | orders the jobs for one program and turns their outcomes into a Verdict |
-| `executor`, `warden`, `worker`, `wire` | the judge's end, the process that forks and watches, its children, messages |
+| `executor`, `nursery`, `warden`, `worker`, `wire` | the judge's end, imports held, workers forked and watched, messages |
 | `sandbox`, `landlock`, `mounts`, `processes`, `folders` | what locks candidates in, and what is left of them removed |
 | `faults` | exceptions into Verdicts |
 | `jobs` | what a worker does: compile, interpret, verify, observe |

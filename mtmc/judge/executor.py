@@ -14,21 +14,20 @@ import fcntl
 import os
 import pickle
 import queue
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mtmc.judge import folders
+from mtmc.judge.nursery import Birth, Child, Nursery, nursery
 from mtmc.judge.wire import Message, Order, outcome_of, send
 from mtmc.verdict import Infra, Timeout, Verdict
 
@@ -147,12 +146,12 @@ class LocalProcesses:
         house = Path(self._folder.name)
         folder = house / name
         folder.mkdir(mode=0o711)
-        command = [sys.executable, "-m", "mtmc.judge.warden", kind, str(house), str(folder)]
-        command += ["--memory", str(self._limits.memory_bytes[kind])]
+        arguments = [str(house), str(folder), "--memory", str(self._limits.memory_bytes[kind])]
         if self._trusting:
-            command += ["--share", str(_made(self._cache / "programs"))]
+            arguments += ["--share", str(_made(self._cache / "programs"))]
         address = _Addresses(self._cache, folder, self._trusting)
-        warden = _Warden(command, _environment(kind, folder), folder, self._limits.start_seconds)
+        birth = Birth(tuple(arguments), _environment(kind, folder), tuple(sys.path), folder)
+        warden = _Warden(nursery(kind), birth, self._limits.start_seconds)
         lock = self._cache / "gpu.lock" if kind == "gpu" else None
         return _Lane(warden, address, self._queues[kind], self._turns, name, lock)
 
@@ -225,9 +224,9 @@ class _Lane:
 class _Warden:
     """The judge's end of one warden: started when needed, replaced when it ends."""
 
-    def __init__(self, command: list[str], env: dict[str, str], folder: Path, start_seconds: float) -> None:
-        self.command, self.env, self.folder, self.start_seconds = command, env, folder, start_seconds
-        self.popen: subprocess.Popen[bytes] | None = None
+    def __init__(self, home: Nursery, birth: Birth, start_seconds: float) -> None:
+        self.home, self.birth, self.start_seconds = home, birth, start_seconds
+        self.child: Child | None = None
         self.closing = False
         self.confinement: tuple[str, ...] = ()
 
@@ -250,27 +249,25 @@ class _Warden:
         """Start a warden unless one runs; Infra when it does not say that it is ready."""
         if self.closing:
             return Infra("the executor was closed")
-        if self.popen is not None and self.popen.poll() is None:
+        if self.child is not None and not self.child.ended:
             return None
         self.end()
-        options: dict[str, Any] = {"env": self.env, "cwd": self.folder, "start_new_session": True}
-        options |= {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         try:
-            with open(self.folder / "log", "ab") as log:
-                self.popen = subprocess.Popen(self.command, stderr=log, **options)
+            with open(self.birth.folder / "log", "ab") as log:
+                self.child = self.home.bear(self.birth, log, self.start_seconds)
         except OSError as error:  # no memory, no process, no disk
-            return Infra(f"the worker did not start: {error.strerror}")
+            return Infra(f"the worker did not start: {error.strerror or error}")
         said = self._reply(self.start_seconds)
         if isinstance(said, bytes):
             self.confinement = tuple(pickle.loads(said))
             return None
-        return said if self.closing else Infra(f"the worker did not start: {folders.last_words(self.folder / 'log')}")
+        return said if self.closing else Infra(f"the worker did not start: {folders.last_words(self.birth.folder / 'log')}")
 
     def _ask(self, order: Order, seconds: float) -> bytes | Verdict:
-        if self.closing or self.popen is None or self.popen.stdin is None:
+        if self.closing or self.child is None:
             return Infra("the executor was closed" if self.closing else "the worker's warden is gone")
         try:
-            send(self.popen.stdin.fileno(), pickle.dumps(order))
+            send(self.child.stdin.fileno(), pickle.dumps(order))
         except BrokenPipeError:
             self.end()
             return Infra("the worker's warden left while it was idle")
@@ -278,9 +275,9 @@ class _Warden:
 
     def _reply(self, seconds: float) -> bytes | Verdict:
         """The warden's message; without one in time the warden is ended, and a Verdict says why."""
-        assert self.popen is not None and self.popen.stdout is not None
+        assert self.child is not None
         deadline = time.monotonic() + seconds
-        message = Message(self.popen.stdout.fileno())
+        message = Message(self.child.stdout.fileno())
         while not self.closing and time.monotonic() < deadline:
             if message.read(0.2):
                 break
@@ -293,18 +290,9 @@ class _Warden:
 
     def end(self) -> None:
         """Tell the warden to clear up; kill it when it does not."""
-        if self.popen is None:
-            return
-        for pipe in (self.popen.stdin, self.popen.stdout):
-            with suppress(BrokenPipeError):
-                pipe.close()  # type: ignore[union-attr]
-        try:
-            self.popen.wait(CLOSING)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(self.popen.pid, signal.SIGKILL)
-            self.popen.wait()
-        self.popen = None
+        if self.child is not None:
+            self.child.end(CLOSING)
+        self.child = None
 
 
 def _made(folder: Path) -> Path:

@@ -133,7 +133,7 @@ def fork_into(main: Callable[[], None], keep: Iterable[int]) -> int:
     try:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
-        _close_all_but({0, 1, 2, *keep})
+        keep_only({0, 1, 2, *keep})
         main()
         code = 0
     except BaseException:  # noqa: BLE001  a forked child must end here, and not go on in its parent's place
@@ -143,7 +143,8 @@ def fork_into(main: Callable[[], None], keep: Iterable[int]) -> int:
         os._exit(code)
 
 
-def _close_all_but(kept: set[int]) -> None:
+def keep_only(kept: Iterable[int]) -> None:
+    """Close all files but these."""
     edges = sorted(kept)
     for low, high in zip(edges, [*edges[1:], os.sysconf("SC_OPEN_MAX")], strict=True):
         os.closerange(low + 1, high)

@@ -1,6 +1,6 @@
 """What locks a candidate in: a user of its own, no network, Landlock, limits. Each where the machine allows it.
 
-A warden calls `enter` once, before it imports anything heavy; every worker that will hold a candidate calls `confine` after
+A warden calls `enter` once, in its beginning; every worker that will hold a candidate calls `confine` after
 it was forked and before it does anything else. `report` says in sentences what holds on this machine; docs/sandbox.md says
 what is not covered.
 """

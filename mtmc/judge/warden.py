@@ -1,4 +1,4 @@
-"""A warden: `python -m mtmc.judge.warden KIND HOUSE …` holds the imports and forks workers, which run the jobs.
+"""A warden: forked from a `nursery`, with all imports, it forks workers, which run the jobs.
 
     judge ── orders ──▶ warden ── fork ──▶ worker (confined: own user, folder, session, no network)
           ◀─ replies ──        ◀─ bytes ──
@@ -18,8 +18,7 @@ import select
 import signal
 import socket
 import time
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +36,7 @@ from mtmc.judge.processes import (
     running,
 )
 from mtmc.judge.wire import Message, Order, receive, send
-from mtmc.judge.worker import NONCE, hold, prepare, serve
+from mtmc.judge.worker import NONCE, hold, serve
 from mtmc.verdict import Infra, RuntimeFault, Timeout, Verdict
 
 TICK = 0.2  # seconds between two looks at memory and processes
@@ -260,26 +259,18 @@ class Inside:
         tempfile.tempdir = None
 
 
-def main() -> None:
+def main(kind: str, arguments: Sequence[str]) -> None:
     """Serve a judge over stdin and stdout; the first message says what confinement there is."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind")
     parser.add_argument("house", type=Path, help="folder of the judge's executor, hidden from workers")
     parser.add_argument("folder", type=Path, help="this warden's folder in it")
     parser.add_argument("--memory", type=int, required=True, help="bytes that a worker and its children may hold")
     parser.add_argument("--share", type=Path, help="cache folder of programs that trust each other")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     orders, replies = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     adopt_orphans()
     share = [given.share] if given.share else []
     plan = sandbox.enter(given.folder, sandbox.SHARED_USER if share else None, share)
-    prepare(given.kind)
-    warnings.simplefilter("ignore", DeprecationWarning)  # fork with NumPy's threads about: they know what to do
     send(replies, pickle.dumps(sandbox.sentences(plan)))
-    Warden(given.kind, given.house, given.folder, plan, given.memory).serve(orders, replies)
-    os._exit(0)  # taking PyTorch down in order takes seconds
-
-
-if __name__ == "__main__":
-    main()
+    Warden(kind, given.house, given.folder, plan, given.memory).serve(orders, replies)

@@ -1,6 +1,6 @@
 """Runs the programs at the end of plans in the repaired interpreter; prints {plan: what is wrong, or null} as JSON.
 
-TRITON_INTERPRET=1 python tests/cpu/actions_checks.py FILE PART PARTS
+TRITON_INTERPRET=1 python tests/cpu/actions_checks.py FILE
 
 FILE holds a literal {plan: (program text, SIZES)}, made by `test_actions.py`, which has lowered the models anyway.
 """
@@ -36,13 +36,13 @@ def check(name: str, text: str, sizes: dict[str, Any]) -> str | None:
     return found and f"{found}\n{text}"
 
 
-def main(file: str, part: str, parts: str) -> None:
+def main(file: str) -> None:
     warnings.filterwarnings("ignore")
     interpreter.install()
     programs = ast.literal_eval(Path(file).read_text())
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        results = {name: check(name, *programs[name]) for name in list(programs)[int(part) :: int(parts)]}
+        results = {name: check(name, *program) for name, program in programs.items()}
         os.chdir("/")
     print(json.dumps(results))
 

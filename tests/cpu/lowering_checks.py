@@ -1,6 +1,6 @@
 """Runs cases of lowering_cases.py in the repaired interpreter; prints {case: what is wrong, or null} as JSON.
 
-TRITON_INTERPRET=1 python tests/cpu/lowering_checks.py [PART PARTS | CASE …]
+TRITON_INTERPRET=1 python tests/cpu/lowering_checks.py [CASE …]
 """
 
 from __future__ import annotations
@@ -120,9 +120,7 @@ def unlike(y: torch.Tensor, r: torch.Tensor, slack: float) -> str | None:
 def main(arguments: list[str]) -> None:
     warnings.filterwarnings("ignore")
     interpreter.install()
-    numbers = [int(argument) for argument in arguments if argument.isdigit()]
-    part, parts = numbers or (0, 1)
-    chosen = [name for name in arguments if not name.isdigit()] or list(CASES)[part::parts]
+    chosen = arguments or list(CASES)
     results: dict[str, str | None] = {}
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

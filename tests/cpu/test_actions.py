@@ -120,7 +120,7 @@ def spilled(model: str) -> Verified:
     return Verified(Timing("measured", 2.0, 1.0, 2.0, 1.9, 2.1), Accuracy(0.0, 0.0), launches)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [pytest.param(m, marks=[pytest.mark.slow] * (n % 3 > 0)) for n, m in enumerate(MODELS)])
 def test_proposals_are_told_apart_and_read_as_sentences(model):
     first = lowered(model).program
     later = next(last_edit(name).after for name, plan in PLANS.items() if plan.model == model)
@@ -214,26 +214,17 @@ def test_edits_say_what_they_assume_and_bring_in(kind):
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory) -> dict[str, str | None]:
-    """What is wrong with the program of each plan: two processes, each with half of them, in the interpreter."""
-    programs = {name: (last_edit(name).after.source, lowered(plan.model).sizes[0]) for name, plan in PLANS.items()}
+def results(request, tmp_path_factory) -> dict[str, str | None]:
+    """What is wrong with the program of each chosen plan, run in the interpreter."""
+    test = test_the_program_computes_what_eager_does
+    chosen = [item.callspec.params["name"] for item in request.session.items if getattr(item, "function", None) is test]
+    programs = {name: (last_edit(name).after.source, lowered(PLANS[name].model).sizes[0]) for name in chosen}
     file = tmp_path_factory.mktemp("plans") / "programs"
     file.write_text(repr(programs))
-    running = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(file), str(part), "2"],
-            env=environment(TRITON_INTERPRET="1"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for part in range(2)
-    ]
-    found: dict[str, str | None] = {}
-    for process in running:
-        out, errors = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, errors[-2000:]
-        found |= json.loads(out.splitlines()[-1])
+    command = [sys.executable, str(SCRIPT), str(file)]
+    done = subprocess.run(command, env=environment(TRITON_INTERPRET="1"), capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -241,7 +232,12 @@ def test_the_programs_fit_the_small_size():
     assert all(lowered(model).sizes[0] is not None for model in MODELS)
 
 
-@pytest.mark.parametrize("name", PLANS)
+def _plan(number: int, name: str) -> object:
+    """Each kind, and one longer plan in three; the others with `-m slow`."""
+    return pytest.param(name, marks=[pytest.mark.slow] * (name not in KINDS and number % 3 > 0))
+
+
+@pytest.mark.parametrize("name", [_plan(number, name) for number, name in enumerate(PLANS)])
 def test_the_program_computes_what_eager_does(name, results):
     assert results[name] is None
 

@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with Server(("127.0.0.1", 0), Handler) as running:
-        thread = threading.Thread(target=running.serve_forever)
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
         thread.start()
         yield running
         running.shutdown()

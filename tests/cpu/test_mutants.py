@@ -217,6 +217,7 @@ def test_a_survivor_that_computes_the_same_is_told_apart(judge: Judge) -> None:
     assert not survivor.killed and survivor.equal is False
 
 
+@pytest.mark.slow
 def test_what_only_another_size_shows_is_killed_there(judge: Judge) -> None:
     wrong = samples.changed(("index < numel", "(index < numel) & (index < 900)"))
     small = partial(Judge, judge.executor, judge.problem, judge.profile, judge.variants[:1])()

@@ -86,6 +86,7 @@ def test_two_sizes_odd_distinct_below_and_above_a_block(tmp_path):
     assert sizes[1]["batch_size"] < sizes[1]["k"]  # the order of the sizes stays
 
 
+@pytest.mark.slow
 def test_each_large_size_is_long_once_and_the_others_tiny(tmp_path):
     _, _, *variants = find(write(tmp_path, LINEAR)).variants
     sizes = [dict(variant.overrides) for variant in variants]
@@ -124,12 +125,14 @@ def test_divided_sizes_fall_back_to_multiples(tmp_path):
         assert "get_init_inputs[0]" not in sizes, f"the kernel of {kernel} stays"
 
 
+@pytest.mark.slow
 def test_equal_sizes_stay_equal_where_they_must(tmp_path):
     for variant in find(write(tmp_path, TIED)).variants:
         sizes = dict(variant.overrides)
         assert sizes["batch_size"] == sizes["shape[0]"] < 128
 
 
+@pytest.mark.slow
 def test_literals_in_get_inputs_are_sizes(tmp_path):
     _, large = find(write(tmp_path, CONV)).variants
     assert all(size < 224 for size in shapes(large)[0][2:])
