@@ -58,6 +58,7 @@ COSTS: dict[str, tuple[float, float]] = {
 """Instructions on the arithmetic pipe and on the special-function unit per element; (1, 0) where not listed."""
 
 UNROLL, UNROLLED_LOADS, UNROLLED_SPECIAL = 4, 2, 2
+DESCRIPTOR_WAITS = 2  # outside a pipeline each descriptor load is waited for by itself, as long as two others
 BARRIERS = {"tt.reduce", "tt.scan", "scf.for", *DOTS, *STORES}
 """ptxas unrolls a loop four times and issues the loads together if a thread has at most two loads, two special functions
 and no store in it (read from its output)."""
@@ -193,7 +194,8 @@ class _Walk:
                 loads = (self.load_instructions - before[0]) / max(times, 1)
                 special = (self.counts.special_lanes / self.threads - before[1]) / max(times, 1)
                 unrolled = loads <= UNROLLED_LOADS and special <= UNROLLED_SPECIAL and not names & BARRIERS
-                self.counts.phases += times / (UNROLL if unrolled else 1)
+                one_by_one = sum(o.name == "tt.descriptor_load" for o in body.operations) * DESCRIPTOR_WAITS
+                self.counts.phases += times * (one_by_one or (1 / UNROLL if unrolled else 1))
         self.stack.pop()
         return yielded
 

@@ -223,7 +223,8 @@ class Machine:
         wait = e.memory_latency_ns * 1e-9 * (L2_LATENCY + (1 - L2_LATENCY) * far)
         own = max(self.dram_seconds * self.busy / self.programs, self.l2_seconds) * loaded / max(moved, 1.0)
         share = min(self.launch.num_warps / WARPS_FOR_FULL_UNIT, 1.0)
-        operands = sum(self.shared_seconds(d) for d in c.dots if not self.grouped(d))  # nothing runs meanwhile
+        alone = [d for d in c.dots if not self.grouped(d) or not c.pipelined_phases]
+        operands = sum(map(self.shared_seconds, alone))  # nothing runs meanwhile
         work = (self.arithmetic_seconds + self.matrix_seconds + operands) / share
         straight = 1 if loaded else 0
         if c.pipelined_phases:
