@@ -12,8 +12,8 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from mtmc.hardware_profiles import load
-from mtmc.judge.resources import usage
 from mtmc.judge.counts import DESCRIPTOR_WAITS, count
+from mtmc.judge.resources import usage
 from mtmc.judge.standin import Recorder, stand_in
 
 PROFILES = {
