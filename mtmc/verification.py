@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,8 @@ class Options:
 class Verification:
     """What was found. `findings` hold warnings beside what rejected; `notes` say what could not be checked, and why.
 
-    `opinion` is the auditor's, `trials` are the mutants'; empty where nobody asked for them.
+    `opinion` is the auditor's, `trials` are the mutants'; empty where nobody asked for them. `spent` are the workers'
+    seconds by what they did.
     """
 
     problem: str
@@ -83,6 +84,7 @@ class Verification:
     seconds: float = 0.0
     opinion: str = ""
     trials: tuple[Trial, ...] = ()
+    spent: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; the verdict as in `steps.jsonl`."""
@@ -98,6 +100,7 @@ class Verification:
             "auditor": self.opinion or None,
             "mutants": [trial.to_json() for trial in self.trials],
             "seconds": round(self.seconds, 2),
+            "spent": {name: round(seconds, 2) for name, seconds in self.spent.items()},
         }
 
 
@@ -108,14 +111,13 @@ def verify(
 
     `doing` is told what takes time.
     """
-    few = 1 if len(os.sched_getaffinity(0)) < 4 else 2  # each costs an import of torch
-    workers = Limits(workers={"compile": 1, "interpret": few, "gpu": 1})
+    workers = Limits(workers={"compile": 1, "interpret": min(len(os.sched_getaffinity(0)), 4), "gpu": 1})
     with LocalProcesses(cache_folder() / "compiled", workers) as executor:
         _wake(executor, options or Options())
         doing("looking for sizes to verify at")
         finish = begin(problem, source, options or Options(), executor)
         doing("judging")
-        found = finish()
+        found = replace(finish(), spent=dict(executor.spent))
     if options and options.auditor:
         doing("asking the auditor")
         found = _audited(found, problem, source)

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -104,6 +105,7 @@ class LocalProcesses:
 
     `cache` is the folder for what is compiled; without one it lives as long as the executor. `trusting`: the candidates are
     programs that our own rules wrote, so they share workers and cache. By default none sees what another has left.
+    `spent` counts seconds of jobs by kind and stage, and of starting workers by kind (`gpu verify`, `gpu start`).
     """
 
     def __init__(self, cache: Path | None = None, limits: Limits | None = None, trusting: bool = False) -> None:
@@ -116,6 +118,7 @@ class LocalProcesses:
         self._lanes: dict[str, list[_Lane]] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self.spent: dict[str, float] = defaultdict(float)
         atexit.register(self.close)
 
     def __enter__(self) -> LocalProcesses:
@@ -153,7 +156,7 @@ class LocalProcesses:
         birth = Birth(tuple(arguments), _environment(kind, folder), tuple(sys.path), folder)
         warden = _Warden(nursery(kind), birth, self._limits.start_seconds)
         lock = self._cache / "gpu.lock" if kind == "gpu" else None
-        return _Lane(warden, address, self._queues[kind], self._turns, name, lock)
+        return _Lane(warden, address, self._queues[kind], self._turns, name, lock, self.spent)
 
     def close(self) -> None:
         """Kill every worker; jobs that have not ended end as Infra. May be called twice."""
@@ -195,14 +198,20 @@ class _Addresses:
         return Order(name + "+" * paired, True, str(self.folder / "caches" / name), job.fresh, paired)
 
 
+@dataclass
 class _Lane:
     """One warden and the thread that feeds it."""
 
-    def __init__(
-        self, warden: _Warden, addresses: _Addresses, jobs: queue.Queue[Any], turns: _Turns, name: str, lock: Path | None
-    ) -> None:
-        self.warden, self.addresses, self.jobs, self.turns, self.lock = warden, addresses, jobs, turns, lock
-        self.thread = threading.Thread(target=self._feed, name=f"mtmc {name}", daemon=True)
+    warden: _Warden
+    addresses: _Addresses
+    jobs: queue.Queue[Any]
+    turns: _Turns
+    name: str
+    lock: Path | None
+    spent: dict[str, float]
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._feed, name=f"mtmc {self.name}", daemon=True)
         self.thread.start()
 
     def _feed(self) -> None:
@@ -211,10 +220,18 @@ class _Lane:
             if not future.set_running_or_notify_cancel():
                 continue
             order = self.addresses.order(job)
-            failed = self.warden.ready(order)
-            with self.turns.turn(job.alone), _machine_turn(self.lock):
-                future.set_result(failed or self.warden.run(job, replace(order, data=data, fresh=False)))
+            with self._counted(f"{job.kind} start"):
+                failed = self.warden.ready(order)
+            with self.turns.turn(job.alone), _machine_turn(self.lock), self._counted(f"{job.kind} {job.stage}"):
+                outcome = failed or self.warden.run(job, replace(order, data=data, fresh=False))
+            future.set_result(outcome)
         self.warden.end()
+
+    @contextmanager
+    def _counted(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.spent[what] += time.monotonic() - began
 
     def stop(self) -> None:
         self.warden.closing = True

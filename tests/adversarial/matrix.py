@@ -28,6 +28,7 @@ def main() -> int:
             results.append(result)
             mark = "ok " if result.right else "BAD"
             print(f"{mark} {result.seconds:6.1f} s  {result.case.kind}/{result.case.name}: {result.outcome}", flush=True)
+        print("seconds:", ", ".join(f"{what} {seconds:.0f}" for what, seconds in sorted(executor.spent.items())))
     print(corpus.matrix(results))
     if options.json:
         options.json.write_text(json.dumps([_facts(result) for result in results], indent=1))

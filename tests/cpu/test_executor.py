@@ -58,6 +58,7 @@ def test_a_good_candidate_is_interpreted(executor: LocalProcesses) -> None:
     assert isinstance(result, Accuracy)
     assert result.candidate_error < 1e-6
     assert result.checked == ("own 37x70",)
+    assert executor.spent["interpret verify"] > 0 and executor.spent["interpret start"] > 0
 
 
 @pytest.mark.parametrize(
