@@ -137,18 +137,21 @@ class Judge:
             jobs.append(GpuTrivialJob(problem=self.problem, precision=self.precision, seconds=self.deadlines.verify))
         return merged([future.result() for future in [self.executor.submit(job) for job in jobs]])
 
+    @property
+    def _large(self) -> bool:
+        return self.measure and (self.reference.peak_bytes or 0) > LARGE
+
     def _draws(self, program: Program, final: bool) -> tuple[str, ...]:
         """In the last judgement all usable distributions; in a search the own and few more, others for other programs.
 
         Of problems that are large on the GPU the search takes the file's own alone, and the last judgement one more.
         """
         own, *others = self.draws if final else [draw for draw in self.draws if draw != AGAIN]
-        large = self.measure and self.reference.peak_bytes is not None and self.reference.peak_bytes > LARGE
-        if not others or (final and not large):
+        if not others or (final and not self._large):
             return (own, *others)
         start = sum(map(ord, program.key))
         few = dict.fromkeys(others[(start + n) % len(others)] for n in range(SEARCH_DRAWS[self.measure]))
-        return (own,) if large and not final else (own, *few)
+        return (own,) if self._large and not final else (own, *few)
 
     def _draws_at(self, number: int, problem: Problem, program: Program, final: bool) -> tuple[str, ...]:
         """`_draws` for the full size, and in a search for the first small one; in the end that gets all, others the own."""
@@ -273,7 +276,7 @@ class Judge:
                 full_size=problem is self.problem and self.measure,  # eager on a CPU is too exact to be matched
                 precision=self.precision,
                 seed=seed,
-                repeat=self.measure or number == 0,  # the interpreter has no races of its own: once is enough
+                repeat=number == 0 or (self.measure and not self._large),  # the interpreter has no races of its own
                 seconds=self.deadlines.verify,
                 fresh=final and self.fresh and number == 0 and not self.measure,  # on a GPU the dynamic checks were
                 **options,
@@ -284,10 +287,9 @@ class Judge:
 
     def _observe(self, program: Program, seed: int) -> Observations | Verdict:
         """The dynamic checks: at the problem's own sizes where they are cheap there, else on a smaller variant."""
-        large = self.measure and (self.reference.peak_bytes or 0) > LARGE
         own: list[Variant] = [(self.problem, None)]
         smaller = [*self.variants[:1], *([self.aligned] if self.aligned else [])]
-        cheap = self.small or self.measure and not large
+        cheap = self.small or self.measure and not self._large
         for problem, sizes in own + smaller if cheap else smaller + own * self.measure:
             outcome = self.executor.submit(self._observing(program, problem, sizes, seed)).result()
             if isinstance(outcome, RuntimeFault) and outcome.cause == "refused":

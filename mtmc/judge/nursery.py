@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -59,7 +60,8 @@ class Child:
         """Close the pipes, which tells it to clear up; kill it when it is not gone in time."""
         self.stdin.close()
         if not self._gone(seconds):
-            os.killpg(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
         self.stdout.close()
 
     def _gone(self, seconds: float) -> bool:
@@ -81,25 +83,44 @@ class Nursery:
         self._line: socket.socket | None = None
         self._popen: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """Its process, None before the first start."""
+        return self._popen.pid if self._popen else None
+
     def bear(self, birth: Birth, log: IO[bytes], seconds: float) -> Child:
         """A new warden. Raises OSError when there is none to be had, or not in time."""
         with self._lock:
-            if self._popen is None or self._popen.poll() is not None:
-                self._start(birth.environment, seconds)
-            assert self._line is not None
-            orders, stdin = os.pipe()
-            stdout, replies = os.pipe()
             try:
-                socket.send_fds(self._line, [b"+"], [orders, replies, log.fileno()])
-                send(self._line.fileno(), pickle.dumps(birth))
-                pid = int(self._said(seconds))
+                return self._born(birth, log, seconds)
             except OSError:
-                os.close(stdin)
-                os.close(stdout)
-                raise
-            finally:
-                os.close(orders)
-                os.close(replies)
+                if not self._ended(1.0):
+                    raise
+                return self._born(birth, log, seconds)  # it had ended since the last birth
+
+    def _ended(self, seconds: float = 0.0) -> bool:
+        try:
+            return self._popen is None or self._popen.wait(seconds) is not None
+        except subprocess.TimeoutExpired:
+            return False
+
+    def _born(self, birth: Birth, log: IO[bytes], seconds: float) -> Child:
+        if self._ended():
+            self._start(birth.environment, seconds)
+        assert self._line is not None
+        orders, stdin = os.pipe()
+        stdout, replies = os.pipe()
+        try:
+            socket.send_fds(self._line, [b"+"], [orders, replies, log.fileno()])
+            send(self._line.fileno(), pickle.dumps(birth))
+            pid = int(self._said(seconds))
+        except OSError:
+            os.close(stdin)
+            os.close(stdout)
+            raise
+        finally:
+            os.close(orders)
+            os.close(replies)
         return Child(pid, os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0))
 
     def _start(self, environment: dict[str, str], seconds: float) -> None:
