@@ -276,7 +276,7 @@ class Judge:
                 full_size=problem is self.problem and self.measure,  # eager on a CPU is too exact to be matched
                 precision=self.precision,
                 seed=seed,
-                repeat=number == 0 or (self.measure and not self._large),  # the interpreter has no races of its own
+                repeat=self._twice(number, problem),
                 seconds=self.deadlines.verify,
                 fresh=final and self.fresh and number == 0 and not self.measure,  # on a GPU the dynamic checks were
                 **options,
@@ -284,6 +284,10 @@ class Judge:
             for number, (problem, sizes) in enumerate(targets)
         ]
         return [future.result() for future in [self.executor.submit(job) for job in jobs]]
+
+    def _twice(self, number: int, problem: Problem) -> bool:
+        """Whether the first draw is called twice, to see races: the interpreter has none, and large calls are dear."""
+        return number == 0 if not self.measure else problem is not self.problem or not self._large
 
     def _observe(self, program: Program, seed: int) -> Observations | Verdict:
         """The dynamic checks: at the problem's own sizes where they are cheap there, else on a smaller variant."""
