@@ -195,7 +195,15 @@ LIBRARY = {
 }
 
 
-@pytest.mark.parametrize("name", PLANS)
+def _plan(number: int, name: str) -> object:
+    """Each kind, and one longer plan in three; the others with `-m slow`."""
+    return pytest.param(name, marks=[pytest.mark.slow] * (name not in KINDS and number % 3 > 0))
+
+
+CHOSEN = pytest.mark.parametrize("name", [_plan(number, name) for number, name in enumerate(PLANS)])
+
+
+@CHOSEN
 def test_edits_pass_the_gate(name):
     for edit in edits(PLANS[name]):
         assert 0 < edit.changed_lines <= LIMIT
@@ -232,12 +240,7 @@ def test_the_programs_fit_the_small_size():
     assert all(lowered(model).sizes[0] is not None for model in MODELS)
 
 
-def _plan(number: int, name: str) -> object:
-    """Each kind, and one longer plan in three; the others with `-m slow`."""
-    return pytest.param(name, marks=[pytest.mark.slow] * (name not in KINDS and number % 3 > 0))
-
-
-@pytest.mark.parametrize("name", [_plan(number, name) for number, name in enumerate(PLANS)])
+@CHOSEN
 def test_the_program_computes_what_eager_does(name, results):
     assert results[name] is None
 
