@@ -120,6 +120,10 @@ def _device(graph: Graph) -> str:
     return f"{first.name}.device"
 
 
+# A view that stays a PyTorch call may meet strides that eager would have made contiguous before.
+RESHAPED = dict.fromkeys(("aten.view.default", "aten._unsafe_view.default"), "aten.reshape.default")
+
+
 def _torch_call(node: Node, graph: Graph) -> str:
     facts = node.kwargs
     used = node.kwargs["sizes"]
@@ -132,7 +136,7 @@ def _torch_call(node: Node, graph: Graph) -> str:
     key = facts["key"]
     args = [text(v, f"{key}.{i}") for i, v in enumerate(node.args)]
     args += [f"{k}={text(v, f'{key}.{k}')}" for k, v in facts["kwargs"].items()]
-    return f"torch.ops.{facts['op']}({', '.join(args)})"
+    return f"torch.ops.{RESHAPED.get(facts['op'], facts['op'])}({', '.join(args)})"
 
 
 def _plain(value: Any, graph: Graph) -> str:

@@ -318,6 +318,9 @@ MOVES = {
     "chunks": one("a, b = x.chunk(2, 1)\nreturn a * torch.sigmoid(b)", "A", "4", "C"),
     "split": one("a, b = x.split([1, 3], 1)\nreturn a + b", "A", "4", "C"),
     "permute": one("x.permute(2, 0, 1) * 2", "A", "C", "D"),
+    "six dimensions made one": one(
+        "x.permute(5, 3, 0, 4, 1, 2).reshape(-1, 6) * 2", "A", "B", "2", "3", "2", "3", kept=("aten.reshape.default",)
+    ),
     "permute as the result": one("x.permute(2, 0, 1)", "A", "C", "D"),
     "turned after work": one("(x * 2).t()"),
     "work on a turned value": one("x.t() * 2"),

@@ -1,5 +1,5 @@
 # reference: scaled
-# expect: wrong mutation
+# expect: wrong mutation | rejected dynamic.call_count | rejected dynamic.same_pointer | rejected dynamic.version_counter
 # twin: weight_kept
 import torch
 import torch.nn as nn
