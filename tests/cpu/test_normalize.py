@@ -43,8 +43,8 @@ def get_inputs():
 
 
 def _param(number: int, name: str) -> object:
-    """One case in four is fast enough for every day."""
-    return pytest.param(name, marks=[pytest.mark.slow] * (number % 4 > 0))
+    """One case in six is fast enough for every day."""
+    return pytest.param(name, marks=[pytest.mark.slow] * (number % 6 > 0))
 
 
 @pytest.fixture(scope="module")
