@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO
 
 from mtmc.judge import warden
-from mtmc.judge.processes import keep_only, reap
+from mtmc.judge.processes import fork_into, keep_only, reap
 from mtmc.judge.wire import Message, receive, send
 from mtmc.judge.worker import prepare
 
@@ -170,9 +170,7 @@ def main() -> None:
         message = receive(line.fileno()) if mark else None
         if message is None:
             os._exit(0)  # taking PyTorch down in order takes seconds
-        pid = os.fork()
-        if pid == 0:
-            _begin(kind, pickle.loads(message), pipes)
+        pid = fork_into(functools.partial(_begin, kind, pickle.loads(message), pipes), pipes)
         for pipe in pipes:
             os.close(pipe)
         send(line.fileno(), str(pid).encode())
@@ -180,25 +178,17 @@ def main() -> None:
 
 
 def _begin(kind: str, birth: Birth, pipes: list[int]) -> None:
-    """Be a warden, for good."""
-    code = 1
-    try:
-        os.setsid()
-        for number, pipe in enumerate(pipes):
-            os.dup2(pipe, number)
-        keep_only(range(PIPES))
-        os.environ.clear()
-        os.environ.update(birth.environment)
-        sys.path[:] = birth.path
-        os.chdir(birth.folder)
-        tempfile.tempdir = None
-        warden.main(kind, birth.arguments)
-        code = 0
-    except BaseException:  # noqa: BLE001  a forked child must end here, and not go on in its parent's place
-        sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+    """Be a warden."""
+    os.setsid()
+    for number, pipe in enumerate(pipes):
+        os.dup2(pipe, number)
+    keep_only(range(PIPES))
+    os.environ.clear()
+    os.environ.update(birth.environment)
+    sys.path[:] = birth.path
+    os.chdir(birth.folder)
+    tempfile.tempdir = None
+    warden.main(kind, birth.arguments)
 
 
 if __name__ == "__main__":

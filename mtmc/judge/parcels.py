@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import torch
 
 ALIGNMENT = 64
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 LOOSE = 4  # times its elements that a tensor's strides may span
 
 
@@ -72,14 +71,14 @@ class Shared:
         """New memory of `room` bytes."""
         fd = os.memfd_create("mtmc", os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, room)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _seals())
         return Shared(fd, room, _mapped(fd, room))
 
     @staticmethod
     def of(fd: int) -> Shared:
         """The memory of a descriptor from the other side. Raises Strange where that could still take it away."""
         try:
-            sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS == SEALS
+            sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _seals() == _seals()
         except OSError:  # a file of another kind
             sealed = False
         room = os.fstat(fd).st_size
@@ -95,6 +94,11 @@ class Shared:
         """Give it back. No tensor may lie in it any more."""
         self.memory.close()
         os.close(self.fd)
+
+
+def _seals() -> int:
+    """Against another size; known on Linux alone."""
+    return fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 def _mapped(fd: int, room: int) -> mmap.mmap:
