@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 RANDOM = ("native_dropout", "bernoulli", "bernoulli_", "rand_like", "randn_like", "uniform_", "normal_", "rand", "randn")
 SMALL = 1 << 30  # bytes of fp64 work that never matter
+ENDS = 64  # parts of the batch of which the first and the last show whether it is separable
 NEED = 4  # bytes of fp64 work per byte the reference allocates: twice the width, and as much again for temporaries
 
 
@@ -133,16 +134,16 @@ def modest(inputs: tuple[Any, ...], result: Any, reference_bytes: int) -> bool:
 
 
 def sliced(model: torch.nn.Module, inputs: tuple[Any, ...], result: Any, reference_bytes: int) -> Iterator[Part]:
-    """fp64 calls on slices of the batch, each no larger than inputs and outputs are and than what is free.
+    """fp64 calls on slices of the batch, each no larger than the inputs are and than what is free.
 
-    Yields nothing where dimension 0 is not separable.
+    With the reference's own result, verification so takes the inputs and outputs once more at most. Yields nothing where dimension 0 is not separable.
     """
     outputs = tensors(result)
     batch = outputs[0].shape[0] if outputs and outputs[0].ndim else 0
     axes = next((axes for axes in _batched(inputs, batch) if _separable(model, inputs, result, axes)), None)
     if batch < 2 or axes is None or any(o.ndim == 0 or o.shape[0] != batch for o in outputs):
         return
-    room = min(free_bytes(outputs[0].device), max(SMALL, size(inputs) + size(result)))
+    room = min(free_bytes(outputs[0].device), max(SMALL, size(inputs)))
     count = ceil(NEED * max(reference_bytes, size(inputs) // 2, 1) / max(room // 2, 1)) + 1
     rows = max(1, batch // count)
     for start in range(0, batch, rows):
@@ -167,7 +168,7 @@ def _separable(model: torch.nn.Module, inputs: tuple[Any, ...], result: Any, axe
 
     outputs = tensors(result)
     batch = outputs[0].shape[0]
-    rows = max(1, batch // 8)
+    rows = max(1, batch // ENDS)
     for start in (0, batch - rows):
         try:
             with torch.no_grad():

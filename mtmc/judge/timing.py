@@ -1,9 +1,9 @@
 """Interleaved timing: several calls in one process, in random order, each after an L2 flush, with an interval on the ratio.
 
 The clock is a protocol, so that the rounds, the stopping rule and the statistics run anywhere. On CUDA a measurement is:
-flush (write twice the L2), a head start, start event, call, an event on the stream, a wait for the whole device, the end
-event; docs/timing.md says why. Device time holds no launch cost, because the head start keeps the GPU busy until the call
-has returned; `host_ms` measures wall time per call, without flush, after synchronisation.
+flush (write at least twice the L2, as often as it takes), start event, call, an event on the stream, a wait for the whole
+device, the end event; docs/timing.md says why. Device time holds no launch cost, because the flush keeps the GPU busy until
+the call has returned; `host_ms` measures wall time per call, without flush, after synchronisation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 Call = Callable[[], object]
 RESAMPLES = 2000
-HEAD_STARTS = (500_000, 16_000_000)  # clock cycles, 0.25 to 8 ms, for which the GPU is kept busy while the host prepares
+FLUSH = 512 << 20  # bytes written at least: 0.13 ms on an H200, a head start for the host
+FLUSHES = 64  # at most: a call that takes longer to launch than that waits for the GPU
 STABLE = 0.05  # warm-up ends when two calls in a row differ by less
 WARM_CALLS = (3, 25)  # least and most warm-up calls of each contestant
 PRECISE = 0.005  # half width of the interval, relative, at which more rounds are not worth their time in a search
@@ -60,7 +61,7 @@ class CudaClock:
     """CUDA events on the stream that is current when the clock is made. Make it before a candidate is imported.
 
     The time of a call is that of its stream, or, where more, that until the whole device is idle less what waiting costs
-    (`waiting_ms`, found by timing calls that do nothing): so work on other streams counts. The head start grows, for all
+    (`waiting_ms`, found by timing calls that do nothing): so work on other streams counts. The flush is repeated, for all
     calls, until the host has enqueued a call before the GPU begins with it; a call that waits for the GPU is not ahead ever.
     """
 
@@ -71,10 +72,9 @@ class CudaClock:
         self.stream = torch.cuda.current_stream()
         self.event: Any = torch.cuda.Event
         self.synchronize = torch.cuda.synchronize
-        self.busy: Any = torch.cuda._sleep
-        self.head, self.longest = HEAD_STARTS
+        self.flushes = 1
         size = 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        self.flushed = torch.empty(size, dtype=torch.int8, device="cuda")
+        self.flushed = torch.empty(max(size, FLUSH), dtype=torch.int8, device="cuda")
         waits = [late - early for early, late in (self._times(lambda: None) for _ in range(CALIBRATIONS))]
         self.waiting_ms = 2 * float(np.median(waits))
 
@@ -86,8 +86,8 @@ class CudaClock:
         """Milliseconds until the stream has done the call, and until the device is seen idle."""
         start, early, late = (self.event(enable_timing=True) for _ in range(3))
         while True:
-            self.flushed.zero_()
-            self.busy(self.head)
+            for _ in range(self.flushes):
+                self.flushed.zero_()
             start.record(self.stream)
             call()
             early.record(self.stream)
@@ -95,9 +95,9 @@ class CudaClock:
             self.synchronize()
             late.record(self.stream)
             self.synchronize()
-            if ahead or self.head >= self.longest:
+            if ahead or self.flushes >= FLUSHES:
                 return float(start.elapsed_time(early)), float(start.elapsed_time(late))
-            self.head *= 2
+            self.flushes *= 2
 
     def host_ms(self, call: Call) -> float:
         self.synchronize()
