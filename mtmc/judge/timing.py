@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from itertools import count
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 Call = Callable[[], object]
 RESAMPLES = 2000
 FLUSH = 512 << 20  # bytes written at least: 0.13 ms on an H200, a head start for the host
-FLUSHES = 64  # at most: a call that takes longer to launch than that waits for the GPU
+FLUSHES = 32  # at most, 4 ms: a call that takes longer to launch than that waits for the GPU
 STABLE = 0.05  # warm-up ends when two calls in a row differ by less
 WARM_CALLS = (3, 25)  # least and most warm-up calls of each contestant
 PRECISE = 0.005  # half width of the interval, relative, at which more rounds are not worth their time in a search
@@ -62,7 +63,8 @@ class CudaClock:
 
     The time of a call is that of its stream, or, where more, that until the whole device is idle less what waiting costs
     (`waiting_ms`, found by timing calls that do nothing): so work on other streams counts. The flush is repeated, for all
-    calls, until the host has enqueued a call before the GPU begins with it; a call that waits for the GPU is not ahead ever.
+    calls, until the host has enqueued a call before the GPU begins with it; once a call is seen that never has (it waits for
+    the GPU), one flush is all that any call gets.
     """
 
     def __init__(self) -> None:
@@ -72,7 +74,7 @@ class CudaClock:
         self.stream = torch.cuda.current_stream()
         self.event: Any = torch.cuda.Event
         self.synchronize = torch.cuda.synchronize
-        self.flushes = 1
+        self.flushes, self.most = 1, FLUSHES
         size = 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self.flushed = torch.empty(max(size, FLUSH), dtype=torch.int8, device="cuda")
         waits = [late - early for early, late in (self._times(lambda: None) for _ in range(CALIBRATIONS))]
@@ -85,7 +87,7 @@ class CudaClock:
     def _times(self, call: Call) -> tuple[float, float]:
         """Milliseconds until the stream has done the call, and until the device is seen idle."""
         start, early, late = (self.event(enable_timing=True) for _ in range(3))
-        while True:
+        for number in count(1):
             for _ in range(self.flushes):
                 self.flushed.zero_()
             start.record(self.stream)
@@ -95,9 +97,13 @@ class CudaClock:
             self.synchronize()
             late.record(self.stream)
             self.synchronize()
-            if ahead or self.flushes >= FLUSHES:
-                return float(start.elapsed_time(early)), float(start.elapsed_time(late))
-            self.flushes *= 2
+            if ahead or self.flushes >= self.most:
+                break
+            if number % 2 == 0:  # not for one late call: it may have compiled
+                self.flushes *= 2
+        if not ahead:
+            self.flushes = self.most = 1
+        return float(start.elapsed_time(early)), float(start.elapsed_time(late))
 
     def host_ms(self, call: Call) -> float:
         self.synchronize()
