@@ -1,6 +1,6 @@
 """Where jobs run: the `Executor` protocol, and `LocalProcesses`, wardens with worker processes by kind.
 
-A job is a frozen dataclass with `kind`, `stage`, `seconds`, `fresh`, `alone` and `run()` (see `jobs`); its outcome is what
+A job is a frozen dataclass with `kind`, `stage`, `seconds`, `fresh`, `alone`, `shares` and `run()` (see `jobs`); its outcome is what
 `run()` returns, or the Verdict that says how it failed. `warden` says how a worker lives; `sandbox` what locks it in.
 
 Each candidate is a tenant: its workers and its compile caches serve no other. Jobs that hold no candidate run unconfined,
@@ -89,14 +89,14 @@ class _Turns:
 
 
 @contextmanager
-def _machine_turn(lock: Path | None) -> Iterator[None]:
-    """The GPU to oneself among all runs that share a cache folder: neither times nor memory are disturbed."""
+def _machine_turn(lock: Path | None, shares: bool) -> Iterator[None]:
+    """The GPU among all runs that share a cache folder: to jobs that share it, or to one whose times and memory count."""
     if lock is None:
         yield
         return
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_SH if shares else fcntl.LOCK_EX)
         yield
 
 
@@ -222,7 +222,7 @@ class _Lane:
             order = self.addresses.order(job)
             with self._counted(f"{job.kind} start"):
                 failed = self.warden.ready(order)
-            with self.turns.turn(job.alone), _machine_turn(self.lock), self._counted(f"{job.kind} {job.stage}"):
+            with self.turns.turn(job.alone), _machine_turn(self.lock, job.shares), self._counted(f"{job.kind} {job.stage}"):
                 outcome = failed or self.warden.run(job, replace(order, data=data, fresh=False))
             future.set_result(outcome)
         self.warden.end()

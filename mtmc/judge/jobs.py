@@ -31,7 +31,8 @@ HOST_BOUND_MS = 0.2  # below this device time the launch cost decides, and other
 class Job:
     """`kind` of worker; `stage` named by a Timeout; deadline in `seconds`.
 
-    `fresh` asks for a new process, `alone` for cores on which no other job runs. A `paired` job can leave the candidate to
+    `fresh` asks for a new process, `alone` for cores on which no other job runs; a job that `shares` needs neither times nor much
+    memory of the GPU, so others may use it meanwhile. A `paired` job can leave the candidate to
     another process (see `isolated`).
     """
 
@@ -41,6 +42,7 @@ class Job:
     seconds: float = 60.0
     fresh: bool = False
     alone: bool = False
+    shares: bool = False
 
     def run(self) -> Any:
         raise NotImplementedError

@@ -277,6 +277,7 @@ class Judge:
                 precision=self.precision,
                 seed=seed,
                 repeat=self._twice(number, problem),
+                shares=not self._large,
                 seconds=self.deadlines.verify,
                 fresh=final and self.fresh and number == 0 and not self.measure,  # on a GPU the dynamic checks were
                 **options,
@@ -326,6 +327,7 @@ class Judge:
             full_size=problem is self.problem,
             seconds=self.deadlines.verify,
             fresh=self.fresh,
+            shares=not self._large,
         )
 
     def _unwritten(self, program: Program, seed: int) -> Wrong | None:

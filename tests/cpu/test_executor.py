@@ -17,7 +17,7 @@ import torch
 from processes import environment
 
 from mtmc.hardware_profiles import load
-from mtmc.judge.executor import GIB, Limits, LocalProcesses, _Turns
+from mtmc.judge.executor import GIB, Limits, LocalProcesses, _machine_turn, _Turns
 from mtmc.judge.jobs import Compiled, CompileJob, GpuVerifyJob, InterpretJob, Job
 from mtmc.judge.processes import running as alive
 from mtmc.judge.wire import outcome_of
@@ -240,6 +240,23 @@ def test_a_job_that_runs_alone_waits_for_others_and_holds_new_ones_back() -> Non
     for thread in (first, alone, late):
         thread.join(5)
     assert seen == ["a", "x", "b"]
+
+
+def test_the_gpu_is_shared_by_jobs_that_may_share_it(tmp_path: Path) -> None:
+    lock, entered = tmp_path / "gpu.lock", threading.Event()
+
+    def measures() -> None:
+        with _machine_turn(lock, shares=False):
+            entered.set()
+
+    other = threading.Thread(target=measures)
+    with _machine_turn(lock, shares=True):
+        with _machine_turn(lock, shares=True):
+            pass
+        other.start()
+        assert not entered.wait(0.2)
+    assert entered.wait(5)
+    other.join()
 
 
 def test_replies_hold_outcomes_of_their_job_only() -> None:
