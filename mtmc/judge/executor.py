@@ -1,7 +1,7 @@
 """Where jobs run: the `Executor` protocol, and `LocalProcesses`, wardens with worker processes by kind.
 
-A job is a frozen dataclass with `kind`, `stage`, `seconds`, `fresh`, `alone`, `shares` and `run()` (see `jobs`); its outcome is what
-`run()` returns, or the Verdict that says how it failed. `warden` says how a worker lives; `sandbox` what locks it in.
+A job (see `jobs`) is a frozen dataclass; its outcome is what its `run()` returns, or the Verdict that says how it failed.
+`warden` says how a worker lives; `sandbox` what locks it in.
 
 Each candidate is a tenant: its workers and its compile caches serve no other. Jobs that hold no candidate run unconfined,
 with the rights of the user, whose file the reference is.

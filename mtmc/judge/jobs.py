@@ -31,9 +31,9 @@ HOST_BOUND_MS = 0.2  # below this device time the launch cost decides, and other
 class Job:
     """`kind` of worker; `stage` named by a Timeout; deadline in `seconds`.
 
-    `fresh` asks for a new process, `alone` for cores on which no other job runs; a job that `shares` needs neither times nor much
-    memory of the GPU, so others may use it meanwhile. A `paired` job can leave the candidate to
-    another process (see `isolated`).
+    `fresh` asks for a new process, `alone` for cores on which no other job runs; a job that `shares` times
+    nothing and needs little memory, so others may use the GPU meanwhile. A `paired` job can leave the candidate to another
+    process (see `isolated`).
     """
 
     kind: ClassVar[str]

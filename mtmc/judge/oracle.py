@@ -136,7 +136,8 @@ def modest(inputs: tuple[Any, ...], result: Any, reference_bytes: int) -> bool:
 def sliced(model: torch.nn.Module, inputs: tuple[Any, ...], result: Any, reference_bytes: int) -> Iterator[Part]:
     """fp64 calls on slices of the batch, each no larger than the inputs are and than what is free.
 
-    With the reference's own result, verification so takes the inputs and outputs once more at most. Yields nothing where dimension 0 is not separable.
+    With the reference's own result, verification so takes the inputs and outputs once more at most.
+    Yields nothing where dimension 0 is not separable.
     """
     outputs = tensors(result)
     batch = outputs[0].shape[0] if outputs and outputs[0].ndim else 0
