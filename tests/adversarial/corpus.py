@@ -31,7 +31,7 @@ FIELDS = ("check", "rule", "cause", "stage")  # what a verdict says beside its s
 OPTIONS = Options(baselines=())
 STATUSES = tuple(VARIANTS)
 AT_ONCE = 8  # cases that wait for workers at a time
-LANES = 4  # GPU workers: each case needs some of its own, and one can start while another has the GPU
+LANES = 6  # GPU workers: each case needs some of its own, and one can start while another has the GPU
 
 
 @dataclass(frozen=True)
