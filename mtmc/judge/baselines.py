@@ -61,7 +61,6 @@ def _graphed(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Call:
 def _compiled(mode: str, model: torch.nn.Module, inputs: tuple[Any, ...]) -> Call:
     import torch
 
-    torch.compiler.reset()
     return partial(torch.compile(model, mode=mode), *inputs)
 
 
@@ -75,6 +74,8 @@ BASELINES: dict[str, Make] = {
     "compile-max-autotune": partial(_compiled, "max-autotune"),
 }
 DEFAULT = ("compile-default",)
+SLOW = {"compile-reduce-overhead": 120.0, "compile-max-autotune": 900.0}
+"""Seconds that a baseline may take to compile, beyond what a job that times has for the others."""
 
 
 def select(names: Iterable[str]) -> tuple[str, ...]:
@@ -88,8 +89,12 @@ def select(names: Iterable[str]) -> tuple[str, ...]:
 
 def make(names: Iterable[str], model: torch.nn.Module, inputs: tuple[Any, ...], notes: list[str]) -> dict[str, Call]:
     """The calls by name, each called once; one that fails is noted and left out."""
-    calls: dict[str, Call] = {}
-    for name in select(names):
+    import torch
+
+    chosen, calls = select(names), dict[str, Call]()
+    if any(name.startswith("compile") for name in chosen):
+        torch.compiler.reset()  # once: a later one would have the modes made before it compile again while they are timed
+    for name in chosen:
         try:
             calls[name] = BASELINES[name](model, inputs)
             calls[name]()

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from mtmc.judge.measure import Bench, Extras, GpuTimeJob, Looks, written
-from mtmc.judge.timing import Budget, host_times, interleave, ratio_interval, roll, unit_times, warm_up
+from mtmc.judge.shares import Shares, shares
+from mtmc.judge.timing import Budget, host_times, interleave, ratio_interval, roll, warm_up
 from mtmc.problem import Problem
 from mtmc.verdict import Rejected, Timing
 
@@ -103,20 +104,22 @@ def test_roll_changes_contents_at_the_same_address() -> None:
     assert ids.tolist() == [3, 1, 2]
 
 
-def test_units_are_summed_over_calls_and_launchers_put_back() -> None:
+@pytest.mark.parametrize("library", [False, True])
+def test_units_are_summed_over_calls_operators_beside_them_counted_and_launchers_put_back(library: bool) -> None:
     clock = Simulated()
     module = ModuleType("candidate")
     exec(
         "def launch_relu(x):\n    work(1.0)\n    return x + 1\n"
         "def launch_mm(x):\n    work(3.0)\n    return x * 2\n"
-        "def run(x):\n    return launch_relu(launch_mm(launch_relu(x)))\n",
+        "def run(x):\n    y = launch_relu(launch_mm(launch_relu(x)))\n    work(0.5)\n    return (y[None] - 1).exp()[0]\n",
         module.__dict__,
     )
     module.work = lambda cost: setattr(clock, "cost", cost)
     before = module.launch_relu
-    outputs = []
-    assert unit_times(module, lambda: outputs.append(module.run(1)), clock) == {"mm": 3.0, "relu": 2.0}
-    assert outputs[0] == 5 and module.launch_relu is before
+    x, outputs = torch.ones(1), []
+    found = shares(module, lambda: outputs.append(module.run(x)), clock, library=library)
+    assert found == Shares({"mm": 3.0, "relu": 2.0}, 1.0 * library)  # two operators; the views are free
+    assert outputs[0] == torch.exp(torch.tensor(4.0)) and module.launch_relu is before
 
 
 def test_host_times() -> None:
@@ -128,7 +131,7 @@ JOB = GpuTimeJob(
     problem=Problem("p", "", "p.py"), source="", floor_ms=0.5, baselines=("compile-default", "compile-max-autotune")
 )
 TIMES = {"reference": np.full(10, 2.0), "candidate": np.full(10, 1.0), "compile-default": np.full(10, 1.5)}
-EXTRAS = Extras({"reference": 2.5, "candidate": 1.2}, {"relu": 0.9}, 4096, 0.3)
+EXTRAS = Extras({"reference": 2.5, "candidate": 1.2}, {"relu": 0.9}, 0.1, 4096, 0.3)
 
 
 def test_times_become_a_timing() -> None:
@@ -148,9 +151,10 @@ def test_times_become_a_timing() -> None:
         0.3,
         {"relu": 0.9},
         {"compile-default": 1.5},
+        library_ms=0.1,
         rounds=10,
     )
-    assert timing.decision == "faster" and timing.floor_share == 0.5
+    assert timing.decision == "faster" and timing.floor_share == 0.5 and timing.kernel_share == 0.9
 
 
 def test_faster_than_the_hardware_is_rejected() -> None:
