@@ -1,7 +1,7 @@
 """Two result files side by side: which problems became faster or slower, and which came and went.
 
-Times of two runs were not interleaved, so what is compared is the ratio to eager, which was in each. A difference counts when
-the intervals do not overlap and the ratios are more than 1 % apart; the change is that of the ratios.
+Times of two runs were not interleaved, so what is compared is the ratio to eager, which was in each. A difference counts
+when the intervals do not overlap and the ratios are more than 1 % apart.
 """
 
 from __future__ import annotations

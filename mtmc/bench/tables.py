@@ -10,9 +10,10 @@ from mtmc.bench.rows import EAGER, Row
 from mtmc.report import table
 
 GIB = 2**30
+FAST_HEADS = tuple(f"fast_{p:g}" for p in FAST)
 HOW = (
-    "Of each problem the last result counts. Device times of eager, the other baselines and ours, interleaved in one process a "
-    "problem; docs/bench.md says what every figure is."
+    "Of each problem the last result counts. Device times of eager, the other baselines and ours, interleaved in one "
+    "process a problem; docs/bench.md says what every figure is."
 )
 COSTS: dict[str, tuple[str, Callable[[float], str]]] = {
     "candidates": ("candidates", lambda value: f"{value:g}"),
@@ -27,7 +28,7 @@ def text(rows: Sequence[Row], degenerate: Collection[str] | None) -> str:
     found = figures.levels(rows, known)
     sections = [
         "# Benchmark",
-        _origin(rows, degenerate),
+        origin(rows, degenerate),
         "## Levels",
         *(f"**{level.name}**: {accuracy(level)}\n\n{_means(level, columns)}" for level in found),
         "## fast_p",
@@ -42,7 +43,8 @@ def text(rows: Sequence[Row], degenerate: Collection[str] | None) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _origin(rows: Sequence[Row], degenerate: Collection[str] | None) -> str:
+def origin(rows: Sequence[Row], degenerate: Collection[str] | None) -> str:
+    """Where the rows come from, in a few sentences."""
     gpus, dates = sorted({row.gpu for row in rows if row.gpu}), sorted({row.date for row in rows if row.date})
     torches = sorted({f"torch {row.torch}, triton {row.triton}" for row in rows if row.torch})
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}" if dates else "date unknown"
@@ -79,11 +81,16 @@ def over(column: str) -> str:
 def _fast(found: Sequence[Level], columns: Sequence[str]) -> str:
     def lines() -> Iterator[tuple[str, ...]]:
         for level in found:
-            for column in columns:
-                if one := level.means[KINDS[0].name].get(column):
-                    yield (level.name, over(column), *(f"{share:.0%}" for share in one.fast), str(one.count))
+            yield from ((level.name, over(column), *shares) for column, shares in fast(level, columns))
 
-    return table(("", "", *(f"fast_{p:g}" for p in FAST), "problems"), lines())
+    return table(("", "", *FAST_HEADS, "problems"), lines())
+
+
+def fast(level: Level, columns: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each baseline with its cells of the fast_p table: a share a threshold, and the number of problems."""
+    for column in columns:
+        if one := level.means[KINDS[0].name].get(column):
+            yield column, (*(f"{share:.0%}" for share in one.fast), str(one.count))
 
 
 def costs(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
@@ -103,11 +110,11 @@ def heads(columns: Sequence[str]) -> tuple[str, ...]:
 def cells(row: Row, columns: Sequence[str], degenerate: Collection[str]) -> tuple[str, ...]:
     """One problem's line; a failed one says why in the place of its times."""
     others = tuple(_ratio(row, column) for column in columns if column != EAGER)
-    fast = ("", status(row), "", "") if not row.verified else _times(row)
+    times = ("", status(row), "", "") if not row.verified else _times(row)
     share = "" if row.kernel_share is None else f"{row.kernel_share:.0%}"
     return (
         name(row, degenerate),
-        *fast,
+        *times,
         *others,
         f"{row.floor_share:.0%}" if row.verified and row.floor_share else "",
         share,
