@@ -75,9 +75,10 @@ def bench_command(  # noqa: PLR0913  one parameter an option
     cases = suites.cases(suite, path, _numbers(levels), _names(problems), every)
     asked = Asked(_baselines(baselines), budget, minutes, seed, _precision(precision))
     there = rows.read(output) if output.exists() else []
-    found = runner.left(there, cases, asked, cross_check) if resume else runner.Left(runner.next_run(there), cases)
+    new = runner.Left(runner.next_run(there, output, runs), cases)
+    found = runner.left(there, cases, asked, cross_check) if resume else new
     side_by_side = jobs or max(1, min(3, len(os.sched_getaffinity(0)) // 4))
-    folder, checkout = runs / f"{output.stem}-{found.run:03d}", str(path.resolve()) if cross_check else ""
+    folder, checkout = runner.folder_of(output, runs, found.run), str(path.resolve()) if cross_check else ""
     plan = runner.Plan(found.cases, output, folder, found.run, asked, facts, side_by_side, checkout, problem_minutes, hours)
     with nullcontext(runner.Watcher()) if quiet else Bar(Console(stderr=True), len(found.cases)) as watcher:
         whole = runner.Runner(plan, Guard.of_host(side_by_side, memory), watcher, known=found.unasked).run()

@@ -25,7 +25,7 @@ from mtmc.errors import BadInput
 from mtmc.judge.processes import descendants, running
 
 TICK = 0.5  # seconds between two looks at a process
-CLEARING = 30.0  # seconds for a problem's processes to clear up when theirs has been told to end
+CLEARING = 10.0  # seconds for a problem's processes to clear up when theirs has been told to end
 
 
 class Watcher:
@@ -66,9 +66,17 @@ class Plan:
     hours: float = 0.0
 
 
-def next_run(rows: Iterable[Row]) -> int:
-    """A number for a new run."""
-    return max((row.run for row in rows), default=0) + 1
+def folder_of(output: Path, runs: Path, number: int) -> Path:
+    """Where a run into `output` keeps its run folders."""
+    return runs / f"{output.stem}-{number:03d}"
+
+
+def next_run(rows: Iterable[Row], output: Path, runs: Path) -> int:
+    """A number for a new run: no row and no folder has it, so nothing of an earlier run is taken for its own."""
+    number = max((row.run for row in rows), default=0) + 1
+    while folder_of(output, runs, number).exists():
+        number += 1
+    return number
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ def left(rows: Sequence[Row], cases: Sequence[Case], asked: Asked, opinions: boo
     number = max(row.run for row in rows)
     mine = [row for row in rows if row.run == number]
     if other := next((row.options for row in mine if row.options != asked.to_json()), None):
-        said = ", ".join(f"{name} {value}" for name, value in other.items())
+        said = ", ".join(f"{name} {value}" for name, value in other.items()) or "options that it does not name"
         raise BadInput(f"Run {number} was made with {said}: resume it with the same, or start a new run.")
     done = {row.problem: row for row in mine if row.status not in UNDECIDED}
     lacking = [row for row in done.values() if row.verified and row.kernelbench_correct is None and not row.kernelbench_note]
@@ -103,10 +111,10 @@ class Runner:
         plan: Plan,
         guard: Guard,
         watcher: Watcher | None = None,
-        start: Callable[[Task], Sequence[str]] = command,
+        start: Callable[[Task], Sequence[str]] | None = None,
         known: dict[str, Row] | None = None,
     ) -> None:
-        self.plan, self.guard, self.watcher, self.start = plan, guard, watcher or Watcher(), start
+        self.plan, self.guard, self.watcher, self.start = plan, guard, watcher or Watcher(), start or command
         self.known = known or {}
         self._stop = threading.Event()
         self._lock = threading.Lock()
