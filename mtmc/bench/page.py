@@ -16,6 +16,7 @@ from mtmc.bench import figures, tables
 from mtmc.bench.figures import BEST, KINDS, Level
 from mtmc.bench.rows import EAGER, Row
 from mtmc.errors import BadInput
+from mtmc.verdict import NEAR
 from mtmc.viz import CONFIG, FONT
 from mtmc.wording import milliseconds
 
@@ -135,14 +136,14 @@ def _drawn(rows: Sequence[Row]) -> str:
 
 
 def _traces(rows: Sequence[Row]) -> list[go.Scatter]:
-    """The best other baseline and ours over eager, ours with its interval; red where ours is slower than the best."""
+    """The best other baseline and ours over eager, ours with its interval; red where ours is behind the best by more than 1 %."""
     import plotly.graph_objects as go
 
     names = [row.problem for row in rows]
     ours = [row.over(EAGER) or 1.0 for row in rows]
     best = [ratio / (row.over(BEST) or ratio) for row, ratio in zip(rows, ours, strict=True)]
     spread = [((row.high or ratio) - ratio, ratio - (row.low or ratio)) for row, ratio in zip(rows, ours, strict=True)]
-    behind = [LOST if (row.over(BEST) or 1.0) < 1.0 else OURS for row in rows]
+    behind = [LOST if (row.over(BEST) or 1.0) < 1.0 - NEAR else OURS for row in rows]
     bars = {"type": "data", "array": [up for up, _ in spread], "arrayminus": [down for _, down in spread], "color": THEIRS}
     hover = [f"{html.escape(tables.name(row, ()))}<br>{ratio:.2f} over eager" for row, ratio in zip(rows, ours, strict=True)]
     return [
