@@ -71,6 +71,8 @@ def bench_command(  # noqa: PLR0913  one parameter an option
     facts = _machine()
     if path is None:
         raise BadInput("Give the suite's folder with --path, or use mtmc bench show or mtmc bench compare.")
+    if cross_check and not (path / "src/kernelbench/eval.py").is_file():
+        raise BadInput(f"--cross-check needs KernelBench's checker, and {path} has no src/kernelbench/eval.py.")
     known = _degenerate(degenerate)
     cases = suites.cases(suite, path, _numbers(levels), _names(problems), every)
     asked = Asked(_baselines(baselines), budget, minutes, seed, _precision(precision))
@@ -81,7 +83,7 @@ def bench_command(  # noqa: PLR0913  one parameter an option
     folder, checkout = runner.folder_of(output, runs, found.run), str(path.resolve()) if cross_check else ""
     plan = runner.Plan(found.cases, output, folder, found.run, asked, facts, side_by_side, checkout, problem_minutes, hours)
     with nullcontext(runner.Watcher()) if quiet else Bar(Console(stderr=True), len(found.cases)) as watcher:
-        whole = runner.Runner(plan, Guard.of_host(side_by_side, memory), watcher, known=found.unasked).run()
+        whole = runner.Runner(plan, Guard.of_host(side_by_side, memory), watcher, None, found.unasked, found.noted).run()
     _finish(plan, known)
     if not whole:
         raise typer.Exit(INTERRUPTED)

@@ -136,7 +136,7 @@ def _drawn(rows: Sequence[Row]) -> str:
 
 
 def _traces(rows: Sequence[Row]) -> list[go.Scatter]:
-    """The best other baseline and ours over eager, ours with its interval; red where ours is behind the best by more than 1 %."""
+    """The best other baseline and ours over eager, ours with its interval; red where behind it by over 1 %."""
     import plotly.graph_objects as go
 
     names = [row.problem for row in rows]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -81,11 +81,15 @@ def next_run(rows: Iterable[Row], output: Path, runs: Path) -> int:
 
 @dataclass(frozen=True)
 class Left:
-    """What is left of a run: its number, the problems to run, and those rows (by problem) that lack only the opinion."""
+    """What is left of a run: its number, the problems to run, and those rows (by problem) that lack only the opinion.
+
+    `noted` are problems of this run that have a row without a result: that they were not started again is not said twice.
+    """
 
     run: int
     cases: tuple[Case, ...]
     unasked: dict[str, Row] = field(default_factory=dict)
+    noted: frozenset[str] = frozenset()
 
 
 def left(rows: Sequence[Row], cases: Sequence[Case], asked: Asked, opinions: bool) -> Left:
@@ -100,11 +104,12 @@ def left(rows: Sequence[Row], cases: Sequence[Case], asked: Asked, opinions: boo
     done = {row.problem: row for row in mine if row.status not in UNDECIDED}
     lacking = [row for row in done.values() if row.verified and row.kernelbench_correct is None and not row.kernelbench_note]
     unasked = {row.problem: row for row in lacking if opinions}
-    return Left(number, tuple(case for case in cases if case.name not in done or case.name in unasked), unasked)
+    chosen = tuple(case for case in cases if case.name not in done or case.name in unasked)
+    return Left(number, chosen, unasked, frozenset(row.problem for row in mine) - done.keys())
 
 
 class Runner:
-    """Carries a plan out. `start` gives the command of a task; `known` are rows that lack only the second opinion."""
+    """Carries a plan out. `start` gives the command of a task; `unasked` and `noted` are those of `Left`."""
 
     def __init__(
         self,
@@ -112,10 +117,11 @@ class Runner:
         guard: Guard,
         watcher: Watcher | None = None,
         start: Callable[[Task], Sequence[str]] | None = None,
-        known: dict[str, Row] | None = None,
+        unasked: Mapping[str, Row] | None = None,
+        noted: Collection[str] = (),
     ) -> None:
         self.plan, self.guard, self.watcher, self.start = plan, guard, watcher or Watcher(), start or command
-        self.known = known or {}
+        self.unasked, self.noted = unasked or {}, noted
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._end = time.monotonic() + plan.hours * 3600 if plan.hours else float("inf")
@@ -143,11 +149,13 @@ class Runner:
 
     def _row(self, case: Case) -> Row | None:
         if time.monotonic() > self._end:
+            if case.name in self.noted or case.name in self.unasked:
+                return None
             return self._made(case, {"status": "skipped", "message": f"not started within {self.plan.hours:g} hours"})
         if not self._room(case):
             return None
         self._tell(self.watcher.started, case)
-        row = self.known.get(case.name)
+        row = self.unasked.get(case.name)
         if row is None:
             began = time.monotonic()
             said = self._ask(self._task(case))
@@ -228,12 +236,17 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     family = descendants(process.pid)
     process.kill()
     process.wait()
-    deadline = time.monotonic() + CLEARING
-    while any(map(running, family)) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    _await_end(family)
     for pid in filter(running, family):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
+    _await_end(family)
+
+
+def _await_end(family: Iterable[int]) -> None:
+    deadline = time.monotonic() + CLEARING
+    while any(map(running, family)) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def _last_words(log: Path, began: int) -> str:

@@ -101,15 +101,15 @@ def costs(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
 
 
 def heads(columns: Sequence[str]) -> tuple[str, ...]:
-    names = ("problem", "eager ms", "ours ms", "over eager", "interval")
-    others = tuple(over(column) for column in columns if column != EAGER)
+    names = ("problem", "eager ms", "ours ms", "ours over eager", "interval")
+    others = (*(f"{column} over eager" for column in others_of(columns)), over(BEST))
     more = ("share of floor", "our kernels", "error", "eager's", "peak GiB", "candidates", "seconds", "KernelBench", "date")
     return (*names, *others, *more)
 
 
 def cells(row: Row, columns: Sequence[str], degenerate: Collection[str]) -> tuple[str, ...]:
     """One problem's line; a failed one says why in the place of its times."""
-    others = tuple(_ratio(row, column) for column in columns if column != EAGER)
+    others = (*(_gained(row, column) for column in others_of(columns)), _ratio(row, BEST))
     times = ("", status(row), "", "") if not row.verified else _times(row)
     share = "" if row.kernel_share is None else f"{row.kernel_share:.0%}"
     return (
@@ -144,6 +144,17 @@ def _times(row: Row) -> tuple[str, ...]:
     ms = (f"{row.eager_ms:.3f}" if row.eager_ms else "", f"{row.ours_ms:.3f}")
     interval = "" if row.low is None or row.high is None else f"{row.low:.2f}–{row.high:.2f}"
     return (*ms, _ratio(row, EAGER), interval)
+
+
+def others_of(columns: Sequence[str]) -> Sequence[str]:
+    """The baselines among the columns but for eager."""
+    return [column for column in columns if column not in (EAGER, BEST)]
+
+
+def _gained(row: Row, baseline: str) -> str:
+    """Eager's time over another baseline's."""
+    ms = row.times.get(baseline)
+    return f"{row.eager_ms / ms:.2f}{'†' * (baseline in row.borrowed)}" if ms and row.eager_ms else ""
 
 
 def _ratio(row: Row, column: str) -> str:

@@ -61,7 +61,7 @@ def test_in_a_browser_it_sorts_filters_shows_and_asks_for_nothing(tmp_path):
         page.wait_for_selector("#panel h2")
         names = "rows => rows.filter(row => !row.hidden).map(row => row.dataset.problem)"
         assert page.eval_on_selector_all("#problems tbody tr", names) == ["1/1", "1/2", "1/3", "1/4", "2/1"]
-        page.click("#problems th >> text=/^over eager$/")
+        page.click("#problems th >> text=/^ours over eager$/")
         assert page.eval_on_selector_all("#problems tbody tr", names) == ["2/1", "1/3", "1/1", "1/2", "1/4"]
         page.click("#problems th >> text=/^problem$/")
         assert page.eval_on_selector_all("#problems tbody tr", names) == ["1/1", "1/2", "1/3", "1/4", "2/1"]

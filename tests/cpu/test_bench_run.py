@@ -139,7 +139,10 @@ def test_what_is_not_started_in_time_has_a_row_and_is_taken_up_again(world):
     found = rows.read(world / "rows.jsonl")
     assert {row.status for row in found} == {"skipped"} and "not started" in found[0].message
     assert not (world / "seen").exists()
-    assert len(left(found, plan(world).cases, Asked(), False).cases) == 3
+    again = left(found, plan(world).cases, Asked(), False)
+    assert len(again.cases) == 3 and again.noted == {"1/1", "1/2", "1/3"}
+    assert Runner(plan(world, hours=1e-9), ROOMY, None, start, again.unasked, again.noted).run()
+    assert len(rows.read(world / "rows.jsonl")) == 3
 
 
 def test_ctrl_c_ends_what_runs_and_keeps_what_is_done(world, monkeypatch):
@@ -318,6 +321,8 @@ def test_without_a_gpu_one_sentence_says_so_and_results_can_still_be_read(world,
 
 
 def test_the_command_runs_draws_and_resumes(gpu, mtmc):
+    (gpu / "suite/src/kernelbench").mkdir(parents=True)
+    (gpu / "suite/src/kernelbench/eval.py").touch()
     code, out, err = mtmc("--path", "suite", "-o", "rows.jsonl", "--problems", "1/1,1/2", "--jobs", "1")
     assert code == 0 and out.split() == ["rows.md", "rows.html"]
     assert "1/1 2.00 over eager" in err and "1/2 failed: RuntimeError: it broke" in err
@@ -337,6 +342,7 @@ def test_the_command_runs_draws_and_resumes(gpu, mtmc):
         (["--path", "suite", "--levels", "one"], '"one" is not a level'),
         (["--path", "suite", "--baselines", "fastest"], "unknown baseline 'fastest'"),
         (["--path", "suite", "--precision", "sloppy"], "unknown precision"),
+        (["--path", "suite", "--cross-check"], "no src/kernelbench/eval.py"),
         (["--path", "suite", "--resume"], "no run to resume"),
         (["--path", "suite", "--degenerate", "nowhere"], "not a list of degenerate problems"),
         (["show", "nowhere.jsonl"], "cannot be read"),
