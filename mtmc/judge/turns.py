@@ -1,8 +1,8 @@
 """Turns at the GPU and at the cores, among all processes that share a cache folder: locks on files, let go by the system.
 
-Both are shared by jobs that do not disturb one another, and held alone by one whose times or memory count. Who waits to be alone
-holds the door, so that no new job comes in before. A job takes the GPU first and the cores after it, so no two can wait for
-one another.
+Both are shared by jobs that do not disturb one another, and held alone by one whose times or memory count. Who waits to be
+alone holds the door, so that no new job comes in before. A job takes the GPU first and the cores after it, so no two can
+wait for one another.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 def turn(folder: Path, gpu: bool, alone: bool, shares: bool = False) -> Iterator[None]:
     """Hold what a job needs, of the locks in `folder`.
 
-    A job on the `gpu` has it to itself unless it `shares`, and leaves the cores to others unless it is `alone`: then it waits
-    for every job on the cores and holds new ones back, of this process and others. Other jobs share the cores.
+    A job on the `gpu` has it to itself unless it `shares`, and leaves the cores to others unless it is `alone`: then it
+    waits for every job on the cores and holds new ones back, of this process and others. Other jobs share the cores.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from mtmc.judge import baselines
 from mtmc.judge.measure import Bench, Extras, GpuTimeJob, Looks, written
 from mtmc.judge.shares import Shares, shares
-from mtmc.judge.timing import Budget, host_times, interleave, ratio_interval, roll, warm_up
+from mtmc.judge.timing import Budget, Call, host_times, interleave, ratio_interval, roll, warm_up
 from mtmc.problem import Problem
 from mtmc.verdict import Rejected, Timing
 
@@ -160,6 +161,28 @@ def test_times_become_a_timing() -> None:
 def test_faster_than_the_hardware_is_rejected() -> None:
     rejected = JOB.timing({**TIMES, "candidate": np.full(10, 0.4)}, EXTRAS)
     assert isinstance(rejected, Rejected) and rejected.rule == "faster_than_hardware"
+
+
+@pytest.mark.parametrize(
+    ("name", "free", "out"),
+    [("eager-graph", 3 << 30, False), ("eager-graph", (3 << 30) - 1, True), ("compile-default", 1, False)],
+)
+def test_a_baseline_that_keeps_memory_is_left_out_where_others_would_miss_it(name: str, free: int, out: bool) -> None:
+    assert bool(baselines.crowded(name, 1 << 30, free)) == out
+
+
+def test_a_baseline_that_fails_or_has_no_room_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Call:
+        raise RuntimeError("no such mode\nmore")
+
+    monkeypatch.setattr(baselines, "BASELINES", {**baselines.BASELINES, "compile-default": broken, "eager-graph": broken})
+    monkeypatch.setattr(baselines, "_kept_bytes", lambda *_: 1 << 62)
+    notes: list[str] = []
+    inputs = (torch.ones(2),)
+    made = baselines.make(("eager-cudnn-benchmark", "compile-default", "eager-graph"), torch.nn.ReLU(), inputs, notes)
+    assert list(made) == ["eager-cudnn-benchmark"]
+    assert notes[0].startswith("baseline eager-graph: left out, it would keep")
+    assert notes[1] == "baseline compile-default: no such mode"
 
 
 def bench(reference, candidate, *inputs) -> Bench:
