@@ -17,6 +17,7 @@ from mtmc.floor import Floor, floor
 from mtmc.graph import Graph
 from mtmc.hardware_profiles import Profile, detect, load
 from mtmc.judge import accuracy
+from mtmc.judge.baselines import DEFAULT, select
 from mtmc.judge.cache import Cache
 from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret, wake
@@ -38,7 +39,7 @@ class Options:
     `gpu` is a profile's name or TOML file, empty for the local GPU, else h100. `measure` None measures where there is a GPU.
     `budget` counts candidates, `minutes` wall time (0: no limit). `cache_days` 0 neither reads nor writes the cache of
     verdicts. `keep_going` searches on where PyTorch is already within 5 % of what the hardware needs. `library` allows
-    actions that give a region back to PyTorch.
+    actions that give a region back to PyTorch. `baselines` are what the last judgement compares with beside eager.
     """
 
     gpu: str = ""
@@ -51,6 +52,7 @@ class Options:
     cache_days: float = 7.0
     keep_going: bool = False
     library: bool = True
+    baselines: tuple[str, ...] = DEFAULT
 
 
 class Judging(Evaluator, Protocol):
@@ -80,7 +82,8 @@ class Setup:
 
 def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -> Setup:
     """The roles for a problem; `doing` is told what takes time. Raises BadInput for a problem or an option of no use."""
-    accuracy.rule(options.precision)  # an unknown one is refused before anything runs
+    accuracy.rule(options.precision)  # unknown ones are refused before anything runs
+    select(options.baselines)
     local = None if options.measure is False else detect()
     if options.measure and local is None:
         raise BadInput("--measure needs a GPU and there is none here: leave it out, and times are predicted.")
@@ -123,6 +126,7 @@ def _assemble(
         precision=options.precision,
         cache=Cache(cache_folder() / "verdicts.sqlite", options.cache_days) if options.cache_days else None,
         floor_ms=least.hard_ms,
+        baselines=options.baselines,
     )
     doing("timing PyTorch" if local else "predicting PyTorch's time")
     degenerate = (judge.trivial.sentence,) if judge.trivial.degenerate else ()

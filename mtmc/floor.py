@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mtmc.graph import Graph, Node, TensorType
+from mtmc.graph import Graph, Node
 from mtmc.hardware_profiles import Profile
 from mtmc.judge import predict
+from mtmc.passes import extra_bytes, type_bytes
 from mtmc.problem import Problem, instantiate
 
 PARTIAL = ("embedding", "index", "gather", "slice", "select", "narrow", "split", "chunk", "diagonal", "unfold", "take")
@@ -20,19 +21,28 @@ SPLIT_PRODUCTS = 3  # 16-bit products that stand for one exact fp32 product (Oot
 
 @dataclass(frozen=True)
 class Floor:
-    """Milliseconds. No correct program beats `hard_ms` (data-sheet peaks); good kernels come down to `attainable_ms`."""
+    """Milliseconds. No correct program beats `hard_ms` (data-sheet peaks); good kernels come down to `attainable_ms`.
+
+    `passes_ms` is the same at rates that kernels reach, where bytes count once for every pass that the algorithm needs.
+    """
 
     hard_ms: float = 0.0
     attainable_ms: float = 0.0
+    passes_ms: float = 0.0
 
 
 def floor(problem: Problem, graph: Graph, profile: Profile, precision: str) -> Floor:
-    """Both floors of a captured model. Anything doubtful counts as free, so they are lower bounds."""
+    """The floors of a captured model. Anything doubtful counts as free, so they are lower bounds."""
     read = sum(_read_bytes(graph, node) for node in graph.nodes if node.op in ("input", "state"))
-    written = sum(_bytes(graph[name].type) for name in graph.results)
+    written = sum(type_bytes(graph[name].type) for name in graph.results)
     operations = _operations(problem, graph, precision)
-    hard, attainable = (predict.floor_ms(read, written, operations, p) for p in (profile, _in_practice(profile)))
-    return Floor(hard, attainable)
+    practice = _in_practice(profile)
+    again, stored = extra_bytes(graph, profile.last_level_cache_bytes)
+    return Floor(
+        predict.floor_ms(read, written, operations, profile),
+        predict.floor_ms(read, written, operations, practice),
+        predict.floor_ms(read + again, written + stored, operations, practice),
+    )
 
 
 def _in_practice(profile: Profile) -> Profile:
@@ -49,9 +59,9 @@ def _read_bytes(graph: Graph, node: Node) -> float:
     """What must be read of an input or a parameter: nothing when unused, a part when all users read parts."""
     users = graph.users(node.name)
     if node.name in graph.results or any(not _named(user, PARTIAL) for user in users):
-        return _bytes(node.type)
-    width = _bytes(node.type) / max(node.type.numel, 1) if node.type else 0.0
-    return min(_bytes(node.type), sum(user.type.numel * width for user in users if user.type))
+        return type_bytes(node.type)
+    width = type_bytes(node.type) / max(node.type.numel, 1) if node.type else 0.0
+    return min(type_bytes(node.type), sum(user.type.numel * width for user in users if user.type))
 
 
 def _operations(problem: Problem, graph: Graph, precision: str) -> dict[str, float]:
@@ -76,12 +86,3 @@ def _operations(problem: Problem, graph: Graph, precision: str) -> dict[str, flo
 
 def _named(node: Node, prefixes: tuple[str, ...]) -> bool:
     return node.op.removeprefix("aten.").lstrip("_").startswith(prefixes)
-
-
-def _bytes(kind: TensorType | None) -> float:
-    import torch
-
-    if kind is None:
-        return 0.0
-    dtype: torch.dtype = getattr(torch, kind.dtype)
-    return float(kind.numel * dtype.itemsize)

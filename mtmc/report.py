@@ -31,7 +31,7 @@ def text(run: Run) -> str:
         *_verification(run, ending, tree, key),
         *_needs(run, tree, key),
         "## Environment",
-        _table(("", ""), _environment(run)),
+        table(("", ""), _environment(run)),
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -80,7 +80,7 @@ def _times(ending: Ending, tree: Tree, key: str) -> Iterator[str]:
         bound = f"{timing.reference_ms / timing.floor_ms:.2f}× at most"
         rows.append(("floor of the hardware (computed)", milliseconds(timing.floor_ms), bound))
     yield "## Times"
-    yield _table(("", f"device time, {timing.kind}", "speed-up over eager"), rows)
+    yield table(("", f"device time, {timing.kind}", "speed-up over eager"), rows)
     if timing.compiled_ms and timing.compiled_ms < timing.candidate_ms:
         yield "torch.compile is faster than this program here."
     extras = _extras(timing)
@@ -88,7 +88,7 @@ def _times(ending: Ending, tree: Tree, key: str) -> Iterator[str]:
         yield "\n".join(f"- {line}" for line in extras)
     if timing.kernels_ms:
         shares = sorted(timing.kernels_ms.items(), key=lambda item: -item[1])
-        yield _table(("kernel", "time"), [(f"`{name}`", milliseconds(ms)) for name, ms in shares])
+        yield table(("kernel", "time"), [(f"`{name}`", milliseconds(ms)) for name, ms in shares])
 
 
 def _extras(timing: Timing) -> Iterable[str]:
@@ -114,7 +114,7 @@ def _steps(tree: Tree, steps: tuple[Step, ...], key: str) -> Iterator[str]:
         yield f"The first program, one plain kernel an operation: {result(first)}." + _said(details(first))
     if path:
         heads = ("step", "what", "lines changed", "verdict", "speed-up", "gain")
-        yield _table(heads, [_row(step, tree) for step in path])
+        yield table(heads, [_row(step, tree) for step in path])
     elsewhere = [step for step in steps if step.parent and step not in path]
     if tally(elsewhere):
         yield f"Also judged, and not on this path: {tally(elsewhere)}. `mtmc show` draws the whole tree."
@@ -193,7 +193,7 @@ def _said(message: str) -> str:
     return f" {message}" if message else ""
 
 
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     heads = tuple(heads)
     lines = [heads, ("---",) * len(heads), *rows]
     cells = ([cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines)

@@ -33,7 +33,8 @@ class Timing:
 
     `speedup` is reference over candidate (best reference: eager), with a 95 % interval [`low`, `high`] when measured
     (equal to `speedup` when predicted). `host_ms` is wall time per call after synchronisation. `floor_ms` is the time the
-    hardware needs at least. `kernels_ms` splits the candidate's time by unit; `compiled_ms` is torch.compile's best time.
+    hardware needs at least. `kernels_ms` splits the candidate's time by unit, `library_ms` is what its PyTorch calls take
+    beside them; `compiled_ms` is torch.compile's best time.
 
     `baselines_ms` are other ways to run the reference, by name. `graph_ms` and `reference_graph_ms` are wall times under
     CUDA-graph replay, where launching decides. `guard_us` is the program's own check of its inputs, `launch_us` how long a
@@ -59,6 +60,7 @@ class Timing:
     reference_graph_ms: float | None = None
     guard_us: float | None = None
     launch_us: float | None = None
+    library_ms: float | None = None
     rounds: int = 0
     clocks: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -72,6 +74,12 @@ class Timing:
     def floor_share(self) -> float | None:
         """The part of the candidate's time that the hardware needs; None where the floor is unknown."""
         return self.floor_ms / self.candidate_ms if self.floor_ms else None
+
+    @property
+    def kernel_share(self) -> float | None:
+        """The part of the candidate's device time that is spent in its own kernels; None where it was not split."""
+        whole = sum(self.kernels_ms.values()) + (self.library_ms or 0.0)
+        return sum(self.kernels_ms.values()) / whole if self.library_ms is not None and whole else None
 
 
 NEAR = 0.01  # relative difference that counts as none

@@ -35,7 +35,14 @@ COLOURS = {
 }
 BEST = "#f2a900"
 Places = dict[str, tuple[float, float]]
-UNUSED = ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"]  # buttons; the last one would leave the machine
+CONFIG: dict[str, Any] = {
+    "displaylogo": False,
+    "responsive": True,
+    "scrollZoom": True,
+    "plotlyServerURL": "",
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"],  # the last would leave the machine
+}
+FONT = {"family": 'system-ui, "Segoe UI", "DejaVu Sans", sans-serif', "size": 13}
 LABELLED = 40  # trees with more programs carry labels on the best path only
 
 
@@ -121,14 +128,12 @@ def _drawn(tree: Tree, arrivals: dict[str, Step]) -> str:
         yaxis={"visible": False},
         hovermode="closest",
         hoverlabel={"bgcolor": "white", "align": "left"},
-        font={"family": 'system-ui, "Segoe UI", "DejaVu Sans", sans-serif', "size": 13},
+        font=FONT,
         annotations=list(_families(tree, places)),
         meta={"selected": tree.best or tree.root},
     )
     script = (HERE / "viz_page.js").read_text()
-    config: dict[str, Any] = {"displaylogo": False, "responsive": True, "scrollZoom": True, "plotlyServerURL": ""}
-    config["modeBarButtonsToRemove"] = UNUSED
-    text: str = figure.to_html(full_html=False, include_plotlyjs=True, post_script=script, config=config)
+    text: str = figure.to_html(full_html=False, include_plotlyjs=True, post_script=script, config=CONFIG)
     return text
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import BadInput
+from mtmc.judge.device import free_bytes, peak_above, tensors
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +62,6 @@ def _graphed(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Call:
 def _compiled(mode: str, model: torch.nn.Module, inputs: tuple[Any, ...]) -> Call:
     import torch
 
-    torch.compiler.reset()
     return partial(torch.compile(model, mode=mode), *inputs)
 
 
@@ -75,6 +75,11 @@ BASELINES: dict[str, Make] = {
     "compile-max-autotune": partial(_compiled, "max-autotune"),
 }
 DEFAULT = ("compile-default",)
+KEEPING = {"eager-graph", "compile-reduce-overhead", "compile-max-autotune"}
+"""Baselines that capture CUDA graphs, and so keep copies of inputs and all intermediate results."""
+
+SLOW = {"compile-reduce-overhead": 120.0, "compile-max-autotune": 900.0}
+"""Seconds that a baseline may take to compile, beyond what a job that times has for the others."""
 
 
 def select(names: Iterable[str]) -> tuple[str, ...]:
@@ -86,11 +91,37 @@ def select(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in BASELINES if name in wanted and name != "eager")
 
 
+def crowded(name: str, kept_bytes: int, free_bytes: int) -> str:
+    """Why a baseline that keeps its intermediate results would leave too little for the others; empty where it does not.
+
+    `kept_bytes` are the inputs and what a call of eager allocates; twice as much must be left for eager and the candidate.
+    """
+    if name not in KEEPING or free_bytes >= 3 * kept_bytes:
+        return ""
+    return f"left out, it would keep {kept_bytes / 2**30:.1f} GiB of the {free_bytes / 2**30:.1f} GiB that are free"
+
+
+def _kept_bytes(model: torch.nn.Module, inputs: tuple[Any, ...]) -> int:
+    given = tensors(inputs)
+    if not given or given[0].device.type != "cuda":
+        return 0
+    with peak_above(given[0].device) as peak:
+        model(*inputs)
+    return peak[0] + sum(x.numel() * x.element_size() for x in given)
+
+
 def make(names: Iterable[str], model: torch.nn.Module, inputs: tuple[Any, ...], notes: list[str]) -> dict[str, Call]:
-    """The calls by name, each called once; one that fails is noted and left out."""
-    calls: dict[str, Call] = {}
-    for name in select(names):
+    """The calls by name, each called once; one that fails, or for which there is no memory, is noted and left out."""
+    import torch
+
+    chosen, calls = select(names), dict[str, Call]()
+    kept = _kept_bytes(model, inputs) if KEEPING & set(chosen) else 0
+    if any(name.startswith("compile") for name in chosen):
+        torch.compiler.reset()  # once: a later one would have the modes made before it compile again while they are timed
+    for name in chosen:
         try:
+            if kept and (reason := crowded(name, kept, free_bytes(tensors(inputs)[0].device))):
+                raise BadInput(reason)
             calls[name] = BASELINES[name](model, inputs)
             calls[name]()
         except (RuntimeError, BadInput) as error:  # Dynamo's and Inductor's errors are RuntimeErrors

@@ -10,7 +10,6 @@ with the rights of the user, whose file the reference is.
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import pickle
 import queue
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mtmc.judge import folders
 from mtmc.judge.nursery import Birth, Child, Nursery, nursery
+from mtmc.judge.turns import turn
 from mtmc.judge.wire import Message, Order, outcome_of, send
 from mtmc.verdict import Infra, Timeout, Verdict
 
@@ -65,41 +65,6 @@ class Limits:
     start_seconds: float = 120.0
 
 
-class _Turns:
-    """Lets jobs run side by side, except one that must run alone: it waits for the others and holds new ones back."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._running = 0
-        self._waiting = 0
-
-    @contextmanager
-    def turn(self, alone: bool) -> Iterator[None]:
-        with self._changed:
-            self._waiting += alone
-            self._changed.wait_for(lambda: self._running == 0 if alone else self._waiting == 0)
-            self._running += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._running -= 1
-                self._waiting -= alone
-                self._changed.notify_all()
-
-
-@contextmanager
-def _machine_turn(lock: Path | None, shares: bool) -> Iterator[None]:
-    """The GPU among all runs that share a cache folder: to jobs that share it, or to one whose times and memory count."""
-    if lock is None:
-        yield
-        return
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_SH if shares else fcntl.LOCK_EX)
-        yield
-
-
 class LocalProcesses:
     """Workers on this machine, started when first needed. Use as a context manager, or call `close`.
 
@@ -114,7 +79,6 @@ class LocalProcesses:
         self._cache = (cache or Path(self._folder.name) / "cache").resolve()
         self._limits, self._trusting = limits or Limits(), trusting
         self._queues: dict[str, queue.Queue[tuple[Job, bytes, Future[Any]] | None]] = {kind: queue.Queue() for kind in KINDS}
-        self._turns = _Turns()
         self._lanes: dict[str, list[_Lane]] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -155,8 +119,7 @@ class LocalProcesses:
         address = _Addresses(self._cache, folder, self._trusting)
         birth = Birth(tuple(arguments), _environment(kind, folder), tuple(sys.path), folder)
         warden = _Warden(nursery(kind), birth, self._limits.start_seconds)
-        lock = self._cache / "gpu.lock" if kind == "gpu" else None
-        return _Lane(warden, address, self._queues[kind], self._turns, name, lock, self.spent)
+        return _Lane(warden, address, self._queues[kind], name, self._cache, self.spent)
 
     def close(self) -> None:
         """Kill every worker; jobs that have not ended end as Infra. May be called twice."""
@@ -205,9 +168,8 @@ class _Lane:
     warden: _Warden
     addresses: _Addresses
     jobs: queue.Queue[Any]
-    turns: _Turns
     name: str
-    lock: Path | None
+    cache: Path
     spent: dict[str, float]
 
     def __post_init__(self) -> None:
@@ -222,7 +184,10 @@ class _Lane:
             order = self.addresses.order(job)
             with self._counted(f"{job.kind} start"):
                 failed = self.warden.ready(order)
-            with self.turns.turn(job.alone), _machine_turn(self.lock, job.shares), self._counted(f"{job.kind} {job.stage}"):
+            with (
+                turn(self.cache, job.kind == "gpu", job.alone, job.shares),
+                self._counted(f"{job.kind} {job.stage}"),
+            ):
                 outcome = failed or self.warden.run(job, replace(order, data=data, fresh=False))
             future.set_result(outcome)
         self.warden.end()

@@ -17,6 +17,7 @@ from typing import Any
 from mtmc.errors import InfraError
 from mtmc.hardware_profiles import Profile
 from mtmc.judge.accuracy import NO_FIT, combined
+from mtmc.judge.baselines import DEFAULT, SLOW
 from mtmc.judge.cache import Cache, Key, gpu_driver, versions
 from mtmc.judge.door import Door
 from mtmc.judge.draws import AGAIN
@@ -72,6 +73,10 @@ class Deadlines:
     time: float = 120.0
     reference: float = 300.0
 
+    def last(self, baselines: Sequence[str]) -> float:
+        """Of timing beside these baselines, which are compiled in the same job."""
+        return self.reference + sum(SLOW.get(name, 0.0) for name in baselines)
+
 
 @dataclass(frozen=True)
 class Judge:
@@ -95,7 +100,7 @@ class Judge:
     precision: str = "strict"
     cache: Cache | None = None
     floor_ms: float = 0.0
-    baselines: tuple[str, ...] = ("compile-default",)
+    baselines: tuple[str, ...] = DEFAULT
     seed: int = 0
     deadlines: Deadlines = field(default_factory=Deadlines)
     door: Door = Door()
@@ -353,7 +358,7 @@ class Judge:
             baselines=self.baselines if final else (),
             floor_ms=self.floor_ms,
             seed=seed,
-            seconds=self.deadlines.reference if final else self.deadlines.time,
+            seconds=self.deadlines.last(self.baselines) if final else self.deadlines.time,
             budget_s=FINAL_SECONDS if final else SEARCH_SECONDS,
             whole=final,
             alone=final or compiled is None or compiled.prediction.device_ms < HOST_BOUND_MS,

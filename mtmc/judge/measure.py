@@ -151,6 +151,7 @@ class GpuTimeJob(Job):
             reference_graph_ms=extras.graphs.get("reference"),
             guard_us=extras.guard_us,
             launch_us=extras.launch_us,
+            library_ms=extras.library,
             rounds=len(times["candidate"]),
             clocks=extras.clocks,
             notes=tuple(extras.notes),
@@ -163,6 +164,7 @@ class Extras:
 
     host: dict[str, float] = field(default_factory=dict)
     units: dict[str, float] = field(default_factory=dict)
+    library: float | None = None
     peak: int = 0
     first_call_s: float = 0.0
     graphs: dict[str, float] = field(default_factory=dict)
@@ -268,13 +270,15 @@ class Bench:
 
     def _beside(self, times: dict[str, NDArray[np.float64]]) -> None:
         """What the host pays, the units' shares, and both sides under graph replay where launching decides."""
-        from mtmc.judge import timing
+        from mtmc.judge import shares, timing
 
         job, extras, candidate_ms = self.job, self.extras, _median(times["candidate"])
         slow, calls = candidate_ms > SLOW_MS, {"reference": self.reference, "candidate": self.candidate}
         extras.host = timing.host_times(calls, self.clock.host_ms, rounds=1 if slow else HOST_ROUNDS[job.whole])
         if job.units:
-            extras.units = timing.unit_times(self.module, self.candidate, self.clock, rounds=1 if slow else 5)
+            split = job.whole and not job.door.foreign
+            found = shares.shares(self.module, self.candidate, self.clock, rounds=1 if slow else 5, library=split)
+            extras.units, extras.library = found.units, found.library if split else None
         if not job.whole or slow:
             return
         extras.launch_us = 1e3 * timing.host_times({"": self.candidate}, self.clock.launch_ms)[""]

@@ -11,11 +11,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
 from itertools import count
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -23,8 +20,6 @@ import numpy as np
 from mtmc.verdict import decide
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
 Call = Callable[[], object]
@@ -216,45 +211,6 @@ def host_times(calls: Mapping[str, Call], measure: Callable[[Call], float], roun
         for name, call in calls.items():
             times[name].append(measure(call))
     return {name: float(np.median(values)) for name, values in times.items()}
-
-
-def unit_times(module: ModuleType, call: Call, clock: Clock, rounds: int = 7) -> dict[str, float]:
-    """Median device time (ms) of each unit during a call, by unit name; a launcher called several times is summed.
-
-    Each launcher is measured where it stands in the call, so no intermediate result lives longer than it does anyway.
-    """
-    sums: list[dict[str, float]] = []
-    with _timed_launchers(module, clock) as current:
-        for _ in range(rounds):
-            current.clear()
-            call()
-            sums.append(dict(current))
-    return {name: float(np.median([s.get(name, 0.0) for s in sums])) for name in sums[-1]}
-
-
-@contextmanager
-def _timed_launchers(module: ModuleType, clock: Clock) -> Iterator[dict[str, float]]:
-    """The module with every `launch_NAME` measured into the yielded dict."""
-    current: dict[str, float] = {}
-    launchers = {name: value for name, value in vars(module).items() if name.startswith("launch_") and callable(value)}
-
-    def timed(name: str, launcher: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(launcher)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            results: list[Any] = []
-            spent = clock.device_ms(lambda: results.append(launcher(*args, **kwargs)))
-            current[name] = current.get(name, 0.0) + spent
-            return results[-1]
-
-        return run
-
-    for name, launcher in launchers.items():
-        setattr(module, name, timed(name.removeprefix("launch_"), launcher))
-    try:
-        yield current
-    finally:
-        for name, launcher in launchers.items():
-            setattr(module, name, launcher)
 
 
 def roll(inputs: tuple[Any, ...]) -> None:

@@ -4,7 +4,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import torch
 from processes import environment
 
 from mtmc.hardware_profiles import load
-from mtmc.judge.executor import GIB, Limits, LocalProcesses, _machine_turn, _Turns
+from mtmc.judge.executor import GIB, Limits, LocalProcesses
 from mtmc.judge.jobs import Compiled, CompileJob, GpuVerifyJob, InterpretJob, Job
 from mtmc.judge.processes import running as alive
 from mtmc.judge.wire import outcome_of
@@ -210,53 +209,6 @@ def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     while any(map(alive, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(alive, workers))
-
-
-def test_a_job_that_runs_alone_waits_for_others_and_holds_new_ones_back() -> None:
-    turns, running, seen = _Turns(), [], []
-    started, leave = threading.Event(), threading.Event()
-
-    def work(name: str, alone: bool) -> None:
-        with turns.turn(alone):
-            running.append(name)
-            seen.append("".join(sorted(running)))
-            started.set()
-            leave.wait(5)
-            running.remove(name)
-
-    def begin(name: str, alone: bool) -> threading.Thread:
-        thread = threading.Thread(target=work, args=(name, alone))
-        thread.start()
-        return thread
-
-    first = begin("a", False)
-    started.wait(5)
-    alone = begin("x", True)
-    while not turns._waiting:
-        time.sleep(0.001)
-    late = begin("b", False)
-    assert seen == ["a"]
-    leave.set()
-    for thread in (first, alone, late):
-        thread.join(5)
-    assert seen == ["a", "x", "b"]
-
-
-def test_the_gpu_is_shared_by_jobs_that_may_share_it(tmp_path: Path) -> None:
-    lock, entered = tmp_path / "gpu.lock", threading.Event()
-
-    def measures() -> None:
-        with _machine_turn(lock, shares=False):
-            entered.set()
-
-    other = threading.Thread(target=measures)
-    with _machine_turn(lock, shares=True):
-        with _machine_turn(lock, shares=True):
-            pass
-        other.start()
-        assert not entered.wait(0.2)
-    assert entered.wait(5)
-    other.join()
 
 
 def test_replies_hold_outcomes_of_their_job_only() -> None:

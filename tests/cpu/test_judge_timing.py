@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from mtmc.judge import baselines
 from mtmc.judge.measure import Bench, Extras, GpuTimeJob, Looks, written
-from mtmc.judge.timing import Budget, host_times, interleave, ratio_interval, roll, unit_times, warm_up
+from mtmc.judge.shares import Shares, shares
+from mtmc.judge.timing import Budget, Call, host_times, interleave, ratio_interval, roll, warm_up
 from mtmc.problem import Problem
 from mtmc.verdict import Rejected, Timing
 
@@ -103,20 +105,22 @@ def test_roll_changes_contents_at_the_same_address() -> None:
     assert ids.tolist() == [3, 1, 2]
 
 
-def test_units_are_summed_over_calls_and_launchers_put_back() -> None:
+@pytest.mark.parametrize("library", [False, True])
+def test_units_are_summed_over_calls_operators_beside_them_counted_and_launchers_put_back(library: bool) -> None:
     clock = Simulated()
     module = ModuleType("candidate")
     exec(
         "def launch_relu(x):\n    work(1.0)\n    return x + 1\n"
         "def launch_mm(x):\n    work(3.0)\n    return x * 2\n"
-        "def run(x):\n    return launch_relu(launch_mm(launch_relu(x)))\n",
+        "def run(x):\n    y = launch_relu(launch_mm(launch_relu(x)))\n    work(0.5)\n    return (y[None] - 1).exp()[0]\n",
         module.__dict__,
     )
     module.work = lambda cost: setattr(clock, "cost", cost)
     before = module.launch_relu
-    outputs = []
-    assert unit_times(module, lambda: outputs.append(module.run(1)), clock) == {"mm": 3.0, "relu": 2.0}
-    assert outputs[0] == 5 and module.launch_relu is before
+    x, outputs = torch.ones(1), []
+    found = shares(module, lambda: outputs.append(module.run(x)), clock, library=library)
+    assert found == Shares({"mm": 3.0, "relu": 2.0}, 1.0 * library)  # two operators; the views are free
+    assert outputs[0] == torch.exp(torch.tensor(4.0)) and module.launch_relu is before
 
 
 def test_host_times() -> None:
@@ -128,7 +132,7 @@ JOB = GpuTimeJob(
     problem=Problem("p", "", "p.py"), source="", floor_ms=0.5, baselines=("compile-default", "compile-max-autotune")
 )
 TIMES = {"reference": np.full(10, 2.0), "candidate": np.full(10, 1.0), "compile-default": np.full(10, 1.5)}
-EXTRAS = Extras({"reference": 2.5, "candidate": 1.2}, {"relu": 0.9}, 4096, 0.3)
+EXTRAS = Extras({"reference": 2.5, "candidate": 1.2}, {"relu": 0.9}, 0.1, 4096, 0.3)
 
 
 def test_times_become_a_timing() -> None:
@@ -148,14 +152,37 @@ def test_times_become_a_timing() -> None:
         0.3,
         {"relu": 0.9},
         {"compile-default": 1.5},
+        library_ms=0.1,
         rounds=10,
     )
-    assert timing.decision == "faster" and timing.floor_share == 0.5
+    assert timing.decision == "faster" and timing.floor_share == 0.5 and timing.kernel_share == 0.9
 
 
 def test_faster_than_the_hardware_is_rejected() -> None:
     rejected = JOB.timing({**TIMES, "candidate": np.full(10, 0.4)}, EXTRAS)
     assert isinstance(rejected, Rejected) and rejected.rule == "faster_than_hardware"
+
+
+@pytest.mark.parametrize(
+    ("name", "free", "out"),
+    [("eager-graph", 3 << 30, False), ("eager-graph", (3 << 30) - 1, True), ("compile-default", 1, False)],
+)
+def test_a_baseline_that_keeps_memory_is_left_out_where_others_would_miss_it(name: str, free: int, out: bool) -> None:
+    assert bool(baselines.crowded(name, 1 << 30, free)) == out
+
+
+def test_a_baseline_that_fails_or_has_no_room_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Call:
+        raise RuntimeError("no such mode\nmore")
+
+    monkeypatch.setattr(baselines, "BASELINES", {**baselines.BASELINES, "compile-default": broken, "eager-graph": broken})
+    monkeypatch.setattr(baselines, "_kept_bytes", lambda *_: 1 << 62)
+    notes: list[str] = []
+    inputs = (torch.ones(2),)
+    made = baselines.make(("eager-cudnn-benchmark", "compile-default", "eager-graph"), torch.nn.ReLU(), inputs, notes)
+    assert list(made) == ["eager-cudnn-benchmark"]
+    assert notes[0].startswith("baseline eager-graph: left out, it would keep")
+    assert notes[1] == "baseline compile-default: no such mode"
 
 
 def bench(reference, candidate, *inputs) -> Bench:

@@ -1,0 +1,44 @@
+"""Turns at the GPU and at the cores, among all processes that share a cache folder: locks on files, let go by the system.
+
+Both are shared by jobs that do not disturb one another, and held alone by one whose times or memory count. Who waits to be
+alone holds the door, so that no new job comes in before. A job takes the GPU first and the cores after it, so no two can
+wait for one another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def turn(folder: Path, gpu: bool, alone: bool, shares: bool = False) -> Iterator[None]:
+    """Hold what a job needs, of the locks in `folder`.
+
+    A job on the `gpu` has it to itself unless it `shares`, and leaves the cores to others unless it is `alone`: then it
+    waits for every job on the cores and holds new ones back, of this process and others. Other jobs share the cores.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        if gpu:
+            held.enter_context(_held(folder, "gpu", alone=not shares))
+        if alone or not gpu:
+            held.enter_context(_held(folder, "cores", alone))
+        yield
+
+
+@contextmanager
+def _held(folder: Path, what: str, alone: bool) -> Iterator[None]:
+    with ExitStack() as held:
+        with _locked(folder / f"{what}.door", fcntl.LOCK_EX):
+            held.enter_context(_locked(folder / f"{what}.lock", fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
+        yield
+
+
+@contextmanager
+def _locked(path: Path, kind: int) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, kind)
+        yield
