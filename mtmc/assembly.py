@@ -78,13 +78,20 @@ class Setup:
     attainable_ms: float = 0.0
 
 
-def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -> Setup:
-    """The roles for a problem; `doing` is told what takes time. Raises BadInput for a problem or an option of no use."""
+def assemble(
+    problem: Problem, options: Options, doing: Callable[[str], None], executor: LocalProcesses | None = None
+) -> Setup:
+    """The roles for a problem; `doing` is told what takes time. Raises BadInput for a problem or an option of no use.
+
+    `executor` is one that runs already and serves other problems too; its owner closes it, not the judge.
+    """
     accuracy.rule(options.precision)  # an unknown one is refused before anything runs
     local = None if options.measure is False else detect()
     if options.measure and local is None:
         raise BadInput("--measure needs a GPU and there is none here: leave it out, and times are predicted.")
     profile = load(options.gpu) if options.gpu else local or load(FALLBACK_GPU)
+    if executor is not None:
+        return _assemble(problem, options, (profile, local), executor, doing)
     executor = LocalProcesses(cache_folder() / "compiled", limits(), trusting=True)
     try:
         wake(executor, WakeCompile(), WakeInterpret(), *([WakeGpu()] if local else []))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from mtmc import cli_learning
 from mtmc.errors import BadInput, InfraError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 gpus = typer.Typer(help="The GPUs that are known, with their figures.", invoke_without_command=True)
 app.add_typer(gpus, name="gpus")
+app.command("collect", epilog=cli_learning.COLLECT_CODES)(cli_learning.collect_command)
 
 
 class Format(StrEnum):

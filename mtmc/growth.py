@@ -75,13 +75,16 @@ class Recorder:
         verdict = self.evaluator.judge(program)
         if not isinstance(verdict, Infra):
             self.verdicts[program.key] = verdict
-            self.seconds[program.key] = time.monotonic() - began
+            self.seconds[program.key] = round(time.monotonic() - began, 3)
         return verdict
 
 
 @dataclass
 class Growth:
-    """One problem's tree while it grows. `spent` counts programs judged, the first included; `seconds` of wall time at most."""
+    """One problem's tree while it grows. `budget` and `spent` count programs judged, the first included; `seconds` of wall time.
+
+    `whole` tells after `grow` that the budget is spent, or nothing is left to try: it was not time that ended it.
+    """
 
     recorder: Recorder
     first: Program
@@ -96,6 +99,7 @@ class Growth:
         self.shares: dict[str, int] = {}
         self._deadline = time.monotonic() + self.seconds
         self._known: set[tuple[str, str]] = set()
+        self.whole = False
 
     @property
     def spent(self) -> int:
@@ -111,6 +115,7 @@ class Growth:
                 self._alternatives(allowance) if way == ALTERNATIVES else self._search(way, allowance, number)
             self.shares[way] = self.shares.get(way, 0) + self.spent - before
             left = max(left - share, 1e-9)
+        self.whole = self.spent >= self.budget or not self._late()
 
     def finish(self) -> frozenset[tuple[str, str]]:
         """Predict what was judged unpredicted, join programs, and return the pairs of independent actions."""
@@ -198,7 +203,10 @@ class Growth:
         self._known.add(place)
         self.programs.setdefault(step.child, program)
         predicted = self.recorder.predicted.get(step.child)
-        kept = replace(step, index=len(self.steps), patch="", probabilities={}, predicted_ms=predicted)
+        seconds = round(step.seconds, 3)
+        kept = replace(
+            step, index=len(self.steps), patch="", probabilities={}, predicted_ms=predicted, seconds=seconds
+        )
         self.steps.append(kept)
 
     def _join(self) -> None:

@@ -136,7 +136,7 @@ def _node_line(key: str, node: Node, texts: _Table, actions: _Table, keys: _Tabl
         "refused": sorted(by_id[name] for name in node.refused),
         "predicted": [[by_id[name], ms] for name, ms in node.predicted.items()],
         "predicted_ms": node.predicted_ms,
-        "seconds": round(node.seconds, 3),
+        "seconds": node.seconds,
     }
 
 

@@ -43,7 +43,8 @@ class Question:
 class Provenance:
     """Where the verdicts come from. `timing` is `measured` (on `device`) or `predicted` (by the analytic model of `gpu`).
 
-    `date` is the day, as YYYY-MM-DD; `growth` names the ways in which the tree was grown, with their candidates.
+    `date` is the day, as YYYY-MM-DD; `budget` counts the programs that were asked for, 0 where time ended the growth before;
+    `growth` names the ways in which the tree was grown, with the programs that each judged.
     """
 
     gpu: str

@@ -14,6 +14,7 @@ import fcntl
 import os
 import pickle
 import queue
+import re
 import sys
 import tempfile
 import threading
@@ -155,7 +156,7 @@ class LocalProcesses:
         address = _Addresses(self._cache, folder, self._trusting)
         birth = Birth(tuple(arguments), _environment(kind, folder), tuple(sys.path), folder)
         warden = _Warden(nursery(kind), birth, self._limits.start_seconds)
-        lock = self._cache / "gpu.lock" if kind == "gpu" else None
+        lock = self._cache / _lock_name() if kind == "gpu" else None
         return _Lane(warden, address, self._queues[kind], self._turns, name, lock, self.spent)
 
     def close(self) -> None:
@@ -310,6 +311,12 @@ class _Warden:
         if self.child is not None:
             self.child.end(CLOSING)
         self.child = None
+
+
+def _lock_name() -> str:
+    """One lock for each choice of visible GPUs."""
+    visible = re.sub(r"[^0-9A-Za-z]+", "-", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    return f"gpu-{visible}.lock" if visible else "gpu.lock"
 
 
 def _made(folder: Path) -> Path:
