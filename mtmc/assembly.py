@@ -20,7 +20,7 @@ from mtmc.judge import accuracy
 from mtmc.judge.cache import Cache
 from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret, wake
-from mtmc.judge.judge import Judge, Variant
+from mtmc.judge.judge import SEARCH_SECONDS, Judge, Variant
 from mtmc.lower import Lowering, lower
 from mtmc.problem import Problem, instantiate, user_code
 from mtmc.program import Program
@@ -38,7 +38,7 @@ class Options:
     `gpu` is a profile's name or TOML file, empty for the local GPU, else h100. `measure` None measures where there is a GPU.
     `budget` counts candidates, `minutes` wall time (0: no limit). `cache_days` 0 neither reads nor writes the cache of
     verdicts. `keep_going` searches on where PyTorch is already within 5 % of what the hardware needs. `library` allows
-    actions that give a region back to PyTorch.
+    actions that give a region back to PyTorch. `timing_seconds` is the most that timing one candidate of the search takes.
     """
 
     gpu: str = ""
@@ -51,6 +51,7 @@ class Options:
     cache_days: float = 7.0
     keep_going: bool = False
     library: bool = True
+    timing_seconds: float = SEARCH_SECONDS
 
 
 class Judging(Evaluator, Protocol):
@@ -130,6 +131,7 @@ def _assemble(
         precision=options.precision,
         cache=Cache(cache_folder() / "verdicts.sqlite", options.cache_days) if options.cache_days else None,
         floor_ms=least.hard_ms,
+        search_seconds=options.timing_seconds,
     )
     doing("timing PyTorch" if local else "predicting PyTorch's time")
     degenerate = (judge.trivial.sentence,) if judge.trivial.degenerate else ()

@@ -43,7 +43,7 @@ app = typer.Typer(
 )
 gpus = typer.Typer(help="The GPUs that are known, with their figures.", invoke_without_command=True)
 app.add_typer(gpus, name="gpus")
-app.command("collect", epilog=cli_learning.COLLECT_CODES)(cli_learning.collect_command)
+app.add_typer(cli_learning.commands)
 
 
 class Format(StrEnum):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,15 +24,22 @@ JUDGING = {"rich_help_panel": "Judging"}
 MEASURE = "Time on the local GPUs, or model the time. Default: measure where there is a GPU."
 INTERRUPTED = 130
 COLLECT_CODES = (
-    "Exit codes: 0 done; 1 a fault of mtmc itself; 2 an option or a file cannot be used; 3 the machine failed; 130 interrupted, "
-    "what is grown is kept."
+    "Exit codes: 0 done; 1 a fault of mtmc itself; 2 an option or a file cannot be used; 3 the machine failed; "
+    "130 interrupted, what is grown is kept."
 )
+TIMING = 0.1  # seconds of interleaved timing a program: a few hundred rounds of the small problems that are generated
 JOBS = 4  # problems at once for each GPU: while one program is timed, others are written, compiled and verified
 
 
+commands = typer.Typer()
+
+
+@commands.command("collect", epilog=COLLECT_CODES)
 def collect_command(  # noqa: PLR0913  one parameter an option
     files: Annotated[list[Path] | None, typer.Argument(help="Model files; without any, problems are generated.")] = None,
-    store: Annotated[Path, typer.Option(help="Folder of trees, one file each; what is there already is kept.")] = Path("trees"),
+    store: Annotated[Path, typer.Option(help="Folder of trees, one file each; what is there already is kept.")] = Path(
+        "trees"
+    ),
     count: Annotated[bool, typer.Option("--count", help="Grow nothing: count the trajectories in the store.")] = False,
     problems: Annotated[int, typer.Option(min=1, help="How many generated problems are to have a tree.", **GROWTH)] = 300,
     grades: Annotated[str, typer.Option(help="Grades to generate: 1 one operator … 5 small networks.", **GROWTH)] = "1-5",
@@ -53,7 +59,7 @@ def collect_command(  # noqa: PLR0913  one parameter an option
         from mtmc.assembly import Options
         from mtmc.collecting import Plan
 
-        options = Options(gpu=gpu, precision=precision, measure=measure, seed=seed)
+        options = Options(gpu=gpu, precision=precision, measure=measure, seed=seed, timing_seconds=TIMING)
         until = time.time() + 60 * minutes if minutes else 0.0
         plan = Plan(store, options, budget, seed, problem_minutes, until)
         crew = _crew(plan, jobs)
@@ -147,7 +153,7 @@ def _say(store: Path, as_json: bool) -> None:
     found = traces.tally(archive.load(store))
     size = sum(path.stat().st_size for path in archive.paths(store))
     if as_json:
-        print(json.dumps({**asdict(found), "bytes": size}))
+        print(json.dumps({**vars(found), "bytes": size}))
     else:
         Console().print(_table(found, size))
 

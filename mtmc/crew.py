@@ -12,6 +12,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -27,7 +28,7 @@ SCARCE = 4 << 30  # bytes of free memory, below which nothing new is begun while
 
 @dataclass
 class _Hand:
-    """One process, and what it is at."""
+    """One process, and what it is at. A `lost` one has ended, or is to be ended: it does not answer."""
 
     gpu: str
     process: Any
@@ -35,6 +36,7 @@ class _Hand:
     order: Order | None = None
     began: float = 0.0
     served: int = 0
+    lost: bool = False
 
 
 @dataclass
@@ -59,7 +61,12 @@ class Crew:
             while True:
                 busy = sum(hand.order is not None for hand in self._hands)
                 for hand in self._hands:
-                    if hand.order is None and good + busy < count and self._may_begin(busy) and (order := next(orders, None)):
+                    if (
+                        hand.order is None
+                        and good + busy < count
+                        and self._may_begin(busy)
+                        and (order := next(orders, None))
+                    ):
                         self._give(hand, order)
                         busy += 1
                 if not busy:
@@ -101,9 +108,9 @@ class Crew:
                 outcome = Outcome(name, "failed", "it took far longer than allowed; its process was killed")
             if outcome is None:
                 continue
-            lost = overdue or outcome.kind == "failed"
+            hand.lost |= overdue
             hand.order, hand.served = None, hand.served + 1
-            if lost or hand.served >= RECYCLED or resident(hand.process.pid) > LARGE:
+            if hand.lost or hand.served >= RECYCLED or resident(hand.process.pid) > LARGE:
                 self._dismiss(hand)
                 self._hands[number] = self._hire(hand.gpu)
             yield outcome
@@ -114,6 +121,7 @@ class Crew:
         try:
             said = hand.pipe.recv()
         except (EOFError, OSError):
+            hand.lost = True
             return Outcome(name, "failed", "its process ended")
         if isinstance(said, str):
             self.doing(name, said)
@@ -128,8 +136,11 @@ class Crew:
 
     def _dismiss(self, hand: _Hand) -> None:
         """Tell a process to end; an idle one closes its workers, a busy one is killed."""
+        if not hand.lost and hand.order is None:
+            with suppress(OSError):
+                hand.pipe.send(None)
+            hand.process.join(timeout=15.0)
         hand.pipe.close()
-        hand.process.join(timeout=0.0 if hand.order else 15.0)
         if hand.process.is_alive():
             hand.process.kill()
         hand.process.join()
@@ -155,7 +166,7 @@ def resident(pid: int) -> int:
 
 
 def _serve(pipe: Connection, plan: Plan, gpu: str) -> None:
-    """A hand's life: one order after the other until the pipe closes."""
+    """A hand's life: one order after the other until there is none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that gives out the problems decides what an interrupt means
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
@@ -164,5 +175,7 @@ def _serve(pipe: Connection, plan: Plan, gpu: str) -> None:
             try:
                 order = pipe.recv()
             except (EOFError, OSError):
+                return
+            if order is None:
                 return
             pipe.send(collecting.collect(order, plan, workers, pipe.send))

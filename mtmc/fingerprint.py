@@ -1,8 +1,8 @@
 """Fingerprints of graphs: when two models are the same computation, whatever their files look like.
 
-`structure` sees operators and wiring only: no sizes, numbers, dtypes, and no operator that only views or copies. `exact` sees
-all of it. Both follow the values back from the results, so the order of independent statements, names and dead code do not
-count. Inputs and parameters are numbered as they are met.
+`structure` sees operators and wiring only: no sizes, numbers, dtypes, and no operator that only views or copies. `exact`
+sees all of it. Both follow the values back from the results, so the order of independent statements, names and dead code
+do not count. Inputs and parameters are numbered as they are met.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Growth: one problem's tree made wide, to learn from.
 
 Several searches share what they find: the guided one gives a path worth imitating, random ones what else there is, and the
-last part of the budget goes to alternatives of the steps on the best path. Then every action is applied that led somewhere in
-this tree, so that programs reached in several ways are joined, and pairs of actions whose order does not matter are noted.
-All of that is text work: a program is compiled, verified and timed once.
+last part of the budget goes to alternatives of the steps on the best path. Then every action is applied that led somewhere
+in this tree, so that programs reached in several ways are joined, and pairs of actions whose order does not matter are
+noted. All of that is text work: a program is compiled, verified and timed once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOOKS = 3  # places at which two actions are exchanged before they are called in
 
 @dataclass
 class Recorder:
-    """Moves and Evaluator at once: asks the real ones, each question once, and keeps the answers (a machine's fault is none)."""
+    """Moves and Evaluator at once: asks the real ones each question once, keeps the answers (a machine's fault is none)."""
 
     moves: Moves
     evaluator: Evaluator
@@ -81,9 +81,10 @@ class Recorder:
 
 @dataclass
 class Growth:
-    """One problem's tree while it grows. `budget` and `spent` count programs judged, the first included; `seconds` of wall time.
+    """One problem's tree while it grows.
 
-    `whole` tells after `grow` that the budget is spent, or nothing is left to try: it was not time that ended it.
+    `budget` and `spent` count programs judged, the first included; `seconds` is wall time. `whole` tells after `grow` that
+    the budget is spent, or nothing is left to try: it was not time that ended it.
     """
 
     recorder: Recorder
@@ -121,6 +122,7 @@ class Growth:
         """Predict what was judged unpredicted, join programs, and return the pairs of independent actions."""
         self.notify("predicting what was judged")
         self.recorder.predict(list(self.programs.values()))
+        self.steps = [replace(step, predicted_ms=self.recorder.predicted[step.child]) for step in self.steps]
         self.notify("joining what is the same")
         self._join()
         return self._independent()
@@ -135,11 +137,9 @@ class Growth:
     def _search(self, policy: str, allowance: int, number: int) -> None:
         """One search as `optimize` makes it; what it meets again costs nothing but counts, and is left to the next way."""
         limits = Limits(allowance, self._deadline - time.monotonic(), keep_going=True)
-        search = Search(
-            self.recorder, self.recorder, policies.load(policy), limits, self.seed + number, notify=self.notify
-        )
+        search = Search(self.recorder, self.recorder, policies.load(policy), limits, self.seed + number, notify=self.notify)
         for step in search.steps(self.first):
-            self._keep(step, search.programs[step.child])
+            self.keep(step, search.programs[step.child])
 
     def _alternatives(self, allowance: int) -> None:
         """Untried actions of the programs on the best path, the root first, one a program in turn, families at random."""
@@ -149,7 +149,7 @@ class Growth:
             before = len(self.steps)
             for key in self._best_path():
                 if self.spent < end and (step := self._alternative(key, policy, chance)):
-                    self._keep(step, self.recorder.edits[key, step.action.id].after)  # type: ignore[union-attr]
+                    self.keep(step, self.recorder.edits[key, step.action.id].after)  # type: ignore[union-attr]
             if len(self.steps) == before:
                 return
 
@@ -162,10 +162,10 @@ class Growth:
     def _alternative(self, key: str, policy: Policy, chance: random.Random) -> Step | None:
         program, verdict = self.programs[key], self.recorder.verdicts[key]
         while True:
-            tried = {action for parent, action in self._known if parent == key}
-            refused = {name for (parent, name), edit in self.recorder.edits.items() if parent == key and edit is None}
-            legal = [a for a in self.recorder.propose(program, verdict) if a.id not in tried | refused]
-            action = policy.choose(View(program, verdict, tuple(legal)), chance).action
+            proposed = self.recorder.propose(program, verdict)
+            known = [a.id for a in proposed if (key, a.id) in self._known or not self.recorder.edits.get((key, a.id), True)]
+            legal = tuple(action for action in proposed if action.id not in known)
+            action = policy.choose(View(program, verdict, legal), chance).action
             if action.family == "stop":
                 return None
             self.notify(action.sentence)
@@ -195,7 +195,7 @@ class Growth:
             cached=cached,
         )
 
-    def _keep(self, step: Step, program: Program) -> None:
+    def keep(self, step: Step, program: Program) -> None:
         """Note a step, unless it is known or says nothing of its program."""
         place = (step.parent, step.action.id if step.action else "")
         if isinstance(step.verdict, Infra) or place in self._known:
@@ -204,9 +204,7 @@ class Growth:
         self.programs.setdefault(step.child, program)
         predicted = self.recorder.predicted.get(step.child)
         seconds = round(step.seconds, 3)
-        kept = replace(
-            step, index=len(self.steps), patch="", probabilities={}, predicted_ms=predicted, seconds=seconds
-        )
+        kept = replace(step, index=len(self.steps), patch="", probabilities={}, predicted_ms=predicted, seconds=seconds)
         self.steps.append(kept)
 
     def _join(self) -> None:
@@ -216,10 +214,15 @@ class Growth:
             verdict = self.recorder.verdicts[key]
             for action in self.recorder.propose(program, verdict):
                 sensible = verdict.correct or action.family == "repair"
-                if sensible and action.id in led and (key, action.id) not in self._known and self._leads_home(program, action):
+                if (
+                    sensible
+                    and action.id in led
+                    and (key, action.id) not in self._known
+                    and self._leads_home(program, action)
+                ):
                     step = self._step(key, action)
                     assert step is not None
-                    self._keep(step, self.programs[step.child])
+                    self.keep(step, self.programs[step.child])
 
     def _leads_home(self, program: Program, action: Action) -> bool:
         after = self._after(program, action)
@@ -232,7 +235,7 @@ class Growth:
             return None
 
     def _independent(self) -> frozenset[tuple[str, str]]:
-        """Pairs of actions, one seen after the other, that lead to the same program in either order at the first LOOKS places."""
+        """Pairs of actions in a row that lead to the same program in either order, at the first LOOKS places looked at."""
         said: dict[tuple[str, str], list[bool]] = {}
         for a, b, source in self._pairs():
             seen = said.setdefault((a.id, b.id) if a.id < b.id else (b.id, a.id), [])

@@ -1,9 +1,9 @@
 """How many trajectories a tree holds, when the order of steps that do not touch each other does not count.
 
-Two actions are independent when either order leads to the same program. Words over actions, equal up to exchanging neighbours
-that are independent, are one *trace* (Mazurkiewicz 1977); its Foata normal form (Cartier & Foata 1969) is the list of sets
-of steps that can be made at once, each as early as possible. A trajectory starts at the root, takes known steps, never comes
-back to a program, and may end anywhere, with `stop` or with a failure.
+Two actions are independent when either order leads to the same program. Words over actions, equal up to exchanging
+neighbours that are independent, are one *trace* (Mazurkiewicz 1977); its Foata normal form (Cartier & Foata 1969) is the
+list of sets of steps that can be made at once, each as early as possible. A trajectory starts at the root, takes known
+steps, never comes back to a program, and may end anywhere, with `stop` or with a failure.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Form = tuple[tuple[str, ...], ...]
 class Tally:
     """Sums over trees. `capped` trees hold more trajectories than were counted; `lengths` counts them by number of steps.
 
-    `transitions` are distinct (program, action, program); `verified` counts programs, `successful` trajectories that end in a
-    verified one.
+    `transitions` are distinct (program, action, program); `verified` counts programs, `successful` trajectories that end
+    in a verified one.
     """
 
     trees: int = 0

@@ -18,6 +18,8 @@ from mtmc.step import Step
 from mtmc.tree import Tree
 from mtmc.verdict import Verdict, Verified
 
+HELD_OUT = 5  # one in so many operator structures is for evaluation alone
+
 
 @dataclass(frozen=True)
 class Question:
@@ -32,6 +34,11 @@ class Question:
     grade: int = 0
     structure: str = ""
     exact: str = ""
+
+    @property
+    def held_out(self) -> bool:
+        """One structure in five is kept for evaluation; all problems of the same operators are on the same side."""
+        return bool(self.structure) and int(self.structure, 16) % HELD_OUT == 0
 
     @property
     def problem(self) -> Problem:
@@ -61,7 +68,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Node:
-    """One program. `legal` is every action proposed here, `stop` last; `refused` are those that the rules or the gate refuse.
+    """One program. `legal` is every action proposed here, `stop` last; `refused` those that the rules or the gate refuse.
 
     `predicted` maps ids of actions to the predicted time (ms) of the program they lead to, None where it cannot run; actions
     nobody looked at are missing. `predicted_ms` is this program's own, `seconds` what judging it took.

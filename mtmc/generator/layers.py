@@ -1,8 +1,8 @@
 """The vocabulary: one row a layer. `{x}` is the value at hand, `{n}` a number that no other layer has.
 
-A layer is what it adds to `__init__` and the expression in `forward`; `{f}` names the size of the last dimension (of the channels
-in an image), an argument of the constructor, `{g}` the size that it becomes, `{s}` the value that a block began with. `y` is the
-second input.
+A layer is what it adds to `__init__` and the expression in `forward`; `{f}` names the size of the last dimension (of the
+channels in an image), an argument of the constructor, `{g}` the size that it becomes, `{s}` the value that a block began
+with. `y` is the second input.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 class Layer:
     """`made` is a statement of `__init__` (empty: none), `used` an expression of `forward`.
 
-    `shape` says what happens to the last dimension: `same`, `new` (it becomes `{g}`), `half`, or `gone`. `doc` is the word for
-    it in the problem's name and description.
+    `shape` says what happens to the last dimension: `same`, `new` (it becomes `{g}`), `half`, or `gone`. `doc` is the word
+    for it in the problem's name and description.
     """
 
     doc: str
@@ -57,7 +57,8 @@ VECTORS: tuple[Layer, ...] = (
     Layer(
         "gain_bias",
         "{x} * self.gain{n} + self.bias{n}",
-        "self.gain{n} = nn.Parameter(torch.rand({f}, dtype=DTYPE))\nself.bias{n} = nn.Parameter(torch.randn({f}, dtype=DTYPE))",
+        "self.gain{n} = nn.Parameter(torch.rand({f}, dtype=DTYPE))\n"
+        "self.bias{n} = nn.Parameter(torch.randn({f}, dtype=DTYPE))",
     ),
     Layer(
         "channel_gate",
@@ -168,7 +169,8 @@ ATTENTIONS: tuple[Layer, ...] = (
     ),
     Layer(
         "softmax_attention",
-        "torch.softmax(self.query{n}({x}) @ self.key{n}({x}).transpose(-1, -2) * {x}.shape[-1] ** -0.5, dim=-1) @ self.value{n}({x})",
+        "torch.softmax(self.query{n}({x}) @ self.key{n}({x}).transpose(-1, -2) * {x}.shape[-1] ** -0.5, dim=-1)"
+        " @ self.value{n}({x})",
         "self.query{n} = nn.Linear({f}, {f}, bias=False, dtype=DTYPE)\n"
         "self.key{n} = nn.Linear({f}, {f}, bias=False, dtype=DTYPE)\n"
         "self.value{n} = nn.Linear({f}, {f}, bias=False, dtype=DTYPE)",
@@ -185,7 +187,8 @@ GATED: tuple[Layer, ...] = (
     Layer(
         "swiglu_pair",
         "F.silu(self.gate{n}({x})) * self.up{n}({x})",
-        "self.gate{n} = nn.Linear({f}, {g}, bias=False, dtype=DTYPE)\nself.up{n} = nn.Linear({f}, {g}, bias=False, dtype=DTYPE)",
+        "self.gate{n} = nn.Linear({f}, {g}, bias=False, dtype=DTYPE)\n"
+        "self.up{n} = nn.Linear({f}, {g}, bias=False, dtype=DTYPE)",
         "new",
     ),
     Layer(

@@ -1,7 +1,7 @@
 """The stream of problems of a seed: each is a file in KernelBench's form, made from a recipe, sizes and a dtype.
 
-Tensors hold at most 64 MB, so that judging is cheap, and enough work that a kernel takes tens of microseconds on a large GPU.
-The same seed gives the same problems, in the same order, on every machine.
+Tensors hold at most 64 MB, so that judging is cheap, and enough work that a kernel takes tens of microseconds on a large
+GPU. The same seed gives the same problems, in the same order, on every machine.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from itertools import count
+from typing import Any
 
 from mtmc import fingerprint
 from mtmc.generator.layers import Layer
@@ -49,8 +50,8 @@ class Made:
 class _Draft:
     """A model while it is written: constants with their values, statements, and what the value at hand looks like.
 
-    `flow` is what flows; `width` names the size of its last dimension (of the channels); `saved` are variable and width where
-    blocks began.
+    `flow` is what flows; `width` names the size of its last dimension (of the channels), which is `halved` so many times
+    over; `saved` are variable and width where blocks began; `second` tells that there is a second input.
     """
 
     flow: str
@@ -91,20 +92,19 @@ def stream(seed: int = 0, grades: tuple[int, ...] = GRADES) -> Iterator[Made]:
 
 
 def known(graph: Graph) -> str:
-    """`level/number` of the KernelBench problem with the same operators, wired alike, whatever the sizes; empty: there is none."""
+    """`level/number` of the KernelBench problem with the same operators and wiring at any sizes; empty: none has them."""
     return kernelbench().get(fingerprint.structure(graph), "")
 
 
 @cache
 def kernelbench() -> dict[str, str]:
-    """Fingerprint of operators and wiring → the first KernelBench problem that has it. Made by `benchmarks/structures.py`."""
+    """Fingerprint of operators and wiring → the first KernelBench problem that has it; from `benchmarks/structures.py`."""
     text = files("mtmc.generator").joinpath("kernelbench.txt").read_text()
     found: dict[str, str] = {}
     for line in text.splitlines():
         operators, _, name = line.split()
         found.setdefault(operators, name)
-    found.pop("-", None)
-    return found
+    return {operators: name for operators, name in found.items() if operators != "-"}
 
 
 def _made(seed: int, index: int, grade: int) -> Made:
@@ -113,10 +113,8 @@ def _made(seed: int, index: int, grade: int) -> Made:
     flow = chance.choice(FLOWS)
     recipe = chance.choice(RECIPES[flow][grade])
     dtype = chance.choice(DTYPES)
-    for _ in range(TRIES):
-        draft = _written(flow, recipe, chance)
-        if _fits(draft, 4 if dtype == "float32" else 2):
-            break
+    drafts = [_written(flow, recipe, chance) for _ in range(TRIES)]
+    draft = next((d for d in drafts if _fits(d, 4 if dtype == "float32" else 2)), drafts[-1])
     name = f"g{grade}_{index:04d}_{'_'.join(draft.words[:4])}"
     return Made(name, _file(draft, dtype), grade, tuple(draft.words))
 
@@ -124,13 +122,14 @@ def _made(seed: int, index: int, grade: int) -> Made:
 def _fits(draft: _Draft, itemsize: int) -> bool:
     if draft.largest * itemsize > LARGEST:
         return False
-    if draft.flops:
+    if draft.flops > 0:
         return FLOPS[0] <= draft.flops <= FLOPS[1]
     return draft.largest * itemsize >= LEAST
 
 
 def _written(flow: str, recipe: str, chance: random.Random) -> _Draft:
-    draft = _Draft(flow, *_sizes(flow, chance), chance)
+    sizes, width = _sizes(flow, chance)
+    draft = _Draft(flow, sizes, width, chance)
     draft.largest = draft.points * draft.features
     for letter in recipe:
         if letter == "[":
@@ -142,6 +141,7 @@ def _written(flow: str, recipe: str, chance: random.Random) -> _Draft:
 
 
 def _sizes(flow: str, chance: random.Random) -> tuple[dict[str, int], str]:
+    """Dimensions of the input, and the name of the one that layers change."""
     if flow == "rows":
         return {"ROWS": chance.choice(LENGTHS), "WIDTH": chance.choice(WIDTHS)}, "WIDTH"
     if flow == "tokens":
@@ -157,7 +157,7 @@ def _add(draft: _Draft, letter: str, layer: Layer) -> None:
     number = len(draft.used)
     block = draft.saved.pop() if letter == "S" else draft.saved[-1] if draft.saved else ("x", draft.width)
     target = _target(draft, letter, layer, block[1])
-    names = {"x": "x", "n": number, "f": draft.width.lower(), "g": target.lower(), "s": block[0]}
+    names: dict[str, Any] = {"x": "x", "n": number, "f": draft.width.lower(), "g": target.lower(), "s": block[0]}
     if draft.halved > 1:
         names["f"] += f" // {draft.halved}"
     draft.made += layer.made.format(**names).splitlines()
