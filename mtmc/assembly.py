@@ -21,7 +21,7 @@ from mtmc.judge.baselines import DEFAULT, select
 from mtmc.judge.cache import Cache
 from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret, wake
-from mtmc.judge.judge import Judge, Variant
+from mtmc.judge.judge import SEARCH_SECONDS, Judge, Variant
 from mtmc.lower import Lowering, lower
 from mtmc.problem import Problem, instantiate, user_code
 from mtmc.program import Program
@@ -39,7 +39,8 @@ class Options:
     `gpu` is a profile's name or TOML file, empty for the local GPU, else h100. `measure` None measures where there is a GPU.
     `budget` counts candidates, `minutes` wall time (0: no limit). `cache_days` 0 neither reads nor writes the cache of
     verdicts. `keep_going` searches on where PyTorch is already within 5 % of what the hardware needs. `library` allows
-    actions that give a region back to PyTorch. `baselines` are what the last judgement compares with beside eager.
+    actions that give a region back to PyTorch. `baselines` are what the last judgement compares with beside eager;
+    `timing_seconds` is the most that timing one candidate of the search takes.
     """
 
     gpu: str = ""
@@ -53,6 +54,7 @@ class Options:
     keep_going: bool = False
     library: bool = True
     baselines: tuple[str, ...] = DEFAULT
+    timing_seconds: float = SEARCH_SECONDS
 
 
 class Judging(Evaluator, Protocol):
@@ -80,14 +82,21 @@ class Setup:
     attainable_ms: float = 0.0
 
 
-def assemble(problem: Problem, options: Options, doing: Callable[[str], None]) -> Setup:
-    """The roles for a problem; `doing` is told what takes time. Raises BadInput for a problem or an option of no use."""
+def assemble(
+    problem: Problem, options: Options, doing: Callable[[str], None], executor: LocalProcesses | None = None
+) -> Setup:
+    """The roles for a problem; `doing` is told what takes time. Raises BadInput for a problem or an option of no use.
+
+    `executor` is one that runs already and serves other problems too; its owner closes it, not the judge.
+    """
     accuracy.rule(options.precision)  # unknown ones are refused before anything runs
     select(options.baselines)
     local = None if options.measure is False else detect()
     if options.measure and local is None:
         raise BadInput("--measure needs a GPU and there is none here: leave it out, and times are predicted.")
     profile = load(options.gpu) if options.gpu else local or load(FALLBACK_GPU)
+    if executor is not None:
+        return _assemble(problem, options, (profile, local), executor, doing)
     executor = LocalProcesses(cache_folder() / "compiled", limits(), trusting=True)
     try:
         wake(executor, WakeCompile(), WakeInterpret(), *([WakeGpu()] if local else []))
@@ -127,6 +136,7 @@ def _assemble(
         cache=Cache(cache_folder() / "verdicts.sqlite", options.cache_days) if options.cache_days else None,
         floor_ms=least.hard_ms,
         baselines=options.baselines,
+        search_seconds=options.timing_seconds,
     )
     doing("timing PyTorch" if local else "predicting PyTorch's time")
     degenerate = (judge.trivial.sentence,) if judge.trivial.degenerate else ()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from mtmc import cli_learning
 from mtmc.bench.command import bench
 from mtmc.errors import BadInput, InfraError
 
@@ -44,6 +45,7 @@ app = typer.Typer(
 gpus = typer.Typer(help="The GPUs that are known, with their figures.", invoke_without_command=True)
 app.add_typer(gpus, name="gpus")
 app.add_typer(bench, name="bench")
+app.add_typer(cli_learning.commands)
 
 
 class Format(StrEnum):

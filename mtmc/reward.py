@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import exp, log
 
 from mtmc.verdict import Infra, Verdict, Verified
@@ -24,6 +25,24 @@ def graded(verdict: Verdict) -> float | None:
     if timing.floor_ms > 0:
         gain = min(gain, max(log(timing.reference_ms / timing.floor_ms), 0.0))
     return 0.4 + gain
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What `graded` adds up: 0.1 for compiling, 0.3 for being correct, the clipped log speed-up."""
+
+    compiled: float
+    correct: float
+    gain: float
+
+
+def parts(verdict: Verdict) -> Parts | None:
+    """The summands of `graded`; None for an infrastructure fault."""
+    total = graded(verdict)
+    if total is None:
+        return None
+    compiled, correct = 0.1 * verdict.compiled, 0.3 * verdict.correct
+    return Parts(compiled, correct, total - compiled - correct if verdict.correct else 0.0)
 
 
 def sigmoid(verdict: Verdict) -> float | None:

@@ -23,8 +23,8 @@ from mtmc.errors import Illegal
 from mtmc.policies.policy import NEUTRAL, Choice, Policy, View
 from mtmc.program import Program
 from mtmc.step import Step
-from mtmc.tree import Tree, better, candidate_ms, reference_ms
-from mtmc.verdict import Verdict, Verified
+from mtmc.tree import Tree, candidate_ms, reference_ms
+from mtmc.verdict import Verdict
 
 NEAR_FLOOR = 1.05
 LOOKAHEAD = 12  # actions predicted for one decision
@@ -212,25 +212,15 @@ class Search:
         )
 
     def _legal(self, key: str, scope: Scope) -> list[Action]:
-        """Untried actions of a program in this scope, `stop` left out.
-
-        A failed program is only repaired; the first one may also be given back to the library.
-        """
+        """Untried actions of a program in this scope, `stop` left out; what was found refused is left out too."""
         verdict = self.tree.verdict(key)
         if key not in self._proposals:
             self._proposals[key] = self.moves.propose(self.programs[key], verdict)
-        tried = self.tree.tried(key)
-        actions = [a for a in self._proposals[key] if a.family != "stop" and a.id not in tried]
-        actions = [a for a in actions if self._edits.get((key, a.id), True)]
-        if verdict.correct:
-            minor = self._minor(key)
-            return [
-                action
-                for action in actions
-                if scope.holds(action) and not (action.region in minor and not structural(action))
-            ]
-        families = ("repair", "library") if key == self.tree.root else ("repair",)
-        return [action for action in actions if action.family in families]
+        actions = [a for a in self.tree.untried(key, self._proposals[key]) if self._edits.get((key, a.id), True)]
+        if not verdict.correct:
+            return actions
+        minor = self._minor(key)
+        return [a for a in actions if scope.holds(a) and not (a.region in minor and not structural(a))]
 
     def _minor(self, key: str) -> frozenset[str]:
         """Units of a program whose share of its time is too small to be worth a candidate."""
@@ -243,20 +233,8 @@ class Search:
         predicted = self._predictions(key, legal) if self.policy.guided else {}
         legal = [action for action in legal if self._edits.get((key, action.id), True)]
         best = self.tree.best
-        timing = self.tree.timing(best) if best else None
-        measured = timing is not None and timing.kind == "measured"
-        path = self.tree.path(key)
-        view = View(
-            program=self.programs[key],
-            verdict=self.tree.verdict(key),
-            legal=(*legal, self._proposals[key][-1]),
-            predicted=predicted,
-            best_ms=self._predict([self.programs[best]])[0] if best and self.policy.guided else None,
-            measured=measured,
-            losing=measured and timing is not None and timing.low <= 1.0,
-            history=path,
-            failures=self._failures(key),
-        )
+        best_ms = self._predict([self.programs[best]])[0] if best and self.policy.guided else None
+        view = View.at(self.tree, self.programs[key], (*legal, self._proposals[key][-1]), predicted, best_ms)
         self._decisions += 1
         return self.policy.choose(view, random.Random(f"{self.seed}:{self._decisions}"))
 
@@ -276,13 +254,6 @@ class Search:
             self.notify(f"compiling {len(new)} candidate{'s' * (len(new) > 1)} to predict their times")
             self._predicted.update(zip(new, self.evaluator.predict(list(new.values())), strict=True))
         return [self._predicted[program.key] for program in programs]
-
-    def _failures(self, key: str) -> int:
-        """Tries from here in a row, up to the last one, that gained nothing."""
-        here = self.tree.timing(key)
-        tries = [step for step in self.tree.steps if step.parent == key]
-        gained = [isinstance(s.verdict, Verified) and (not here or better(s.verdict.timing, here)) for s in tries]
-        return (gained[::-1] + [True]).index(True)
 
     def _edit(self, key: str, action: Action) -> Edit | None:
         """The edit of an action, made once; None when the rule or the gate refuses it, or it changes nothing."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import networkx as nx
 
+from mtmc.action import Action
 from mtmc.step import Step
 from mtmc.verdict import Infra, Timing, Verdict, Verified
 
@@ -87,6 +88,25 @@ class Tree:
         """Ids of the actions already taken from this program."""
         edges = self.graph.out_edges(key, data="steps")
         return frozenset(step.action.id for _, _, steps in edges for step in steps if step.action)
+
+    def untried(self, key: str, proposed: Iterable[Action]) -> list[Action]:
+        """Of the actions proposed for a program those that were not taken yet, `stop` left out.
+
+        A failed program is only repaired; the first one may also be given back to the library.
+        """
+        tried = self.tried(key)
+        actions = [action for action in proposed if action.family != "stop" and action.id not in tried]
+        if self.verdict(key).correct:
+            return actions
+        families = ("repair", "library") if key == self.root else ("repair",)
+        return [action for action in actions if action.family in families]
+
+    def failures(self, key: str) -> int:
+        """Tries from a program in a row, up to the last one, that gained nothing."""
+        here = self.timing(key)
+        tries = [step for step in self.steps if step.parent == key]
+        gained = [isinstance(s.verdict, Verified) and (not here or better(s.verdict.timing, here)) for s in tries]
+        return (gained[::-1] + [True]).index(True)
 
     @property
     def ranking(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Protocol
 from mtmc.action import Action
 from mtmc.program import Program
 from mtmc.step import Step
+from mtmc.tree import Tree
 from mtmc.verdict import Verdict
 
 NEUTRAL = 1.02
@@ -36,6 +37,25 @@ class View:
     losing: bool = False
     history: tuple[Step, ...] = ()
     failures: int = 0
+
+    @staticmethod
+    def at(
+        tree: Tree, program: Program, legal: tuple[Action, ...], predicted: Mapping[str, float], best_ms: float | None
+    ) -> View:
+        """The decision at a program of a tree as far as it is known; the one place where Views are made."""
+        best = tree.timing(tree.best) if tree.best else None
+        measured = best is not None and best.kind == "measured"
+        return View(
+            program=program,
+            verdict=tree.verdict(program.key),
+            legal=legal,
+            predicted=predicted,
+            best_ms=best_ms,
+            measured=measured,
+            losing=measured and best is not None and best.low <= 1.0,
+            history=tree.path(program.key),
+            failures=tree.failures(program.key),
+        )
 
     @property
     def stop(self) -> Action:

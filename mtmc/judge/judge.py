@@ -88,7 +88,7 @@ class Judge:
     `floor_ms` is what no program can beat; `baselines` are what the last judgement compares with beside eager (see the
     module). `door` says what the candidates are; `small` that the interpreter can run the problem's own sizes; `fresh` that
     the last judgement starts new processes; `checks` names its dynamic checks (None: all), `sanitize` adds
-    one call under compute-sanitizer.
+    one call under compute-sanitizer; `search_seconds` is the most that timing a candidate of the search takes.
     """
 
     executor: Executor
@@ -108,6 +108,7 @@ class Judge:
     fresh: bool = True
     checks: tuple[str, ...] | None = None
     sanitize: bool = False
+    search_seconds: float = SEARCH_SECONDS
 
     @cached_property
     def reference(self) -> ReferenceTimes:
@@ -359,7 +360,7 @@ class Judge:
             floor_ms=self.floor_ms,
             seed=seed,
             seconds=self.deadlines.last(self.baselines) if final else self.deadlines.time,
-            budget_s=FINAL_SECONDS if final else SEARCH_SECONDS,
+            budget_s=FINAL_SECONDS if final else self.search_seconds,
             whole=final,
             alone=final or compiled is None or compiled.prediction.device_ms < HOST_BOUND_MS,
         )

@@ -8,6 +8,8 @@ wait for one another.
 from __future__ import annotations
 
 import fcntl
+import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,10 +25,15 @@ def turn(folder: Path, gpu: bool, alone: bool, shares: bool = False) -> Iterator
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         if gpu:
-            held.enter_context(_held(folder, "gpu", alone=not shares))
+            held.enter_context(_held(folder, _gpu(), alone=not shares))
         if alone or not gpu:
             held.enter_context(_held(folder, "cores", alone))
         yield
+
+
+def _gpu() -> str:
+    """One lock for each choice of visible GPUs."""
+    return re.sub(r"[^0-9A-Za-z]+", "-", f"gpu {os.environ.get('CUDA_VISIBLE_DEVICES', '')}").strip("-")
 
 
 @contextmanager

@@ -1,0 +1,170 @@
+"""The commands about learning to choose: `mtmc collect`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mtmc.errors import BadInput
+
+if TYPE_CHECKING:
+    from mtmc.collecting import Order, Outcome, Plan
+    from mtmc.crew import Crew
+    from mtmc.trajectories.traces import Tally
+
+GROWTH = {"rich_help_panel": "Growth"}
+JUDGING = {"rich_help_panel": "Judging"}
+MEASURE = "Time on the local GPUs, or model the time. Default: measure where there is a GPU."
+INTERRUPTED = 130
+COLLECT_CODES = (
+    "Exit codes: 0 done; 1 a fault of mtmc itself; 2 an option or a file cannot be used; 3 the machine failed; "
+    "130 interrupted, what is grown is kept."
+)
+TIMING = 0.1  # seconds of interleaved timing a program: a few hundred rounds of the small problems that are generated
+JOBS = 4  # problems at once for each GPU: while one program is timed, others are written, compiled and verified
+
+
+commands = typer.Typer()
+
+
+@commands.command("collect", epilog=COLLECT_CODES)
+def collect_command(  # noqa: PLR0913  one parameter an option
+    files: Annotated[list[Path] | None, typer.Argument(help="Model files; without any, problems are generated.")] = None,
+    store: Annotated[Path, typer.Option(help="Folder of trees, one file each; what is there already is kept.")] = Path(
+        "trees"
+    ),
+    count: Annotated[bool, typer.Option("--count", help="Grow nothing: count the trajectories in the store.")] = False,
+    problems: Annotated[int, typer.Option(min=1, help="How many generated problems are to have a tree.", **GROWTH)] = 300,
+    grades: Annotated[str, typer.Option(help="Grades to generate: 1 one operator … 5 small networks.", **GROWTH)] = "1-5",
+    budget: Annotated[int, typer.Option(min=1, help="Programs to judge for a problem.", **GROWTH)] = 50,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal problems.", **GROWTH)] = 0,
+    minutes: Annotated[float, typer.Option(min=0, help="Wall time of all; 0: no limit.", **GROWTH)] = 0.0,
+    problem_minutes: Annotated[float, typer.Option(min=0.1, help="Wall time of one problem.", **GROWTH)] = 5.0,
+    jobs: Annotated[int, typer.Option(min=0, help="Problems at once; 0: four a GPU, one without.", **GROWTH)] = 0,
+    gpu: Annotated[str, typer.Option(help="Target: see `mtmc gpus`. Else the local GPU, else h100.", **JUDGING)] = "",
+    measure: Annotated[bool | None, typer.Option("--measure/--predict", help=MEASURE, **JUDGING)] = None,
+    precision: Annotated[str, typer.Option(help="strict, tf32 or bf16.", **JUDGING)] = "strict",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Grow trees of judged programs to learn from, over generated problems or model files; go on where a run ended."""
+    if not count:
+        from mtmc.assembly import Options
+        from mtmc.collecting import Plan
+
+        options = Options(gpu=gpu, precision=precision, measure=measure, seed=seed, timing_seconds=TIMING)
+        until = time.time() + 60 * minutes if minutes else 0.0
+        plan = Plan(store, options, budget, seed, problem_minutes, until)
+        crew = _crew(plan, jobs)
+        orders = _orders(files or [], seed, _grades(grades))
+        interrupted = _watch(crew, orders, len(files) if files else problems, quiet)
+        if interrupted:
+            raise typer.Exit(INTERRUPTED)
+    _say(store, as_json)
+
+
+def _grades(text: str) -> tuple[int, ...]:
+    """`1-5`, `2` or `1,3,5`. Raises BadInput."""
+    from mtmc.generator.problems import GRADES
+
+    try:
+        parts = [[int(end) for end in part.split("-")] for part in text.split(",")]
+        found = tuple(grade for part in parts for grade in range(part[0], part[-1] + 1))
+    except ValueError:
+        found = ()
+    if not found or not set(found) <= set(GRADES):
+        raise BadInput(f'"{text}" is not a choice of grades such as 1-5, 2 or 1,3,5.')
+    return found
+
+
+def _orders(files: list[Path], seed: int, grades: tuple[int, ...]) -> Iterator[Order]:
+    from mtmc import collecting
+    from mtmc.problem import load
+
+    if files:
+        return iter([collecting.Order(load(file)) for file in files])
+    return collecting.generated(seed, grades)
+
+
+def _crew(plan: Plan, jobs: int) -> Crew:
+    """Jobs over GPUs, and the cores shared out among them. Raises BadInput where a GPU is asked for and there is none."""
+    import os
+    from dataclasses import replace
+
+    from mtmc import collecting
+    from mtmc.crew import Crew
+    from mtmc.hardware_profiles import load
+    from mtmc.judge import accuracy
+
+    accuracy.rule(plan.options.precision)
+    if plan.options.gpu:
+        load(plan.options.gpu)
+    found = () if plan.options.measure is False else collecting.gpus()
+    if plan.options.measure and not found:
+        raise BadInput("--measure needs a GPU and there is none here: leave it out, and times are predicted.")
+    jobs = jobs or JOBS * len(found) or 1
+    cores = max(len(os.sched_getaffinity(0)) // jobs, 1)
+    return Crew(replace(plan, cores=cores), jobs, found)
+
+
+def _watch(crew: Crew, orders: Iterator[Order], count: int, quiet: bool) -> bool:
+    """Run the crew and tell of it on stderr; whether it was interrupted."""
+    console = Console(stderr=True, quiet=quiet)
+    began, done, judged = time.monotonic(), 0, 0
+    with console.status("starting") as status:
+        crew.doing = lambda name, what: status.update(f"{_pace(done, count, judged, began)} · {name}: {what}")
+        try:
+            for outcome in crew.run(orders, count):
+                done += outcome.kind in ("grown", "there")
+                judged += outcome.new
+                if outcome.kind != "there":
+                    console.print(_line(outcome, done, count), highlight=False, soft_wrap=True)
+                status.update(_pace(done, count, judged, began))
+        except KeyboardInterrupt:
+            console.print("interrupted: the same command goes on from here")
+            return True
+    console.print(_pace(done, count, judged, began), highlight=False)
+    return False
+
+
+def _pace(done: int, count: int, judged: int, began: float) -> str:
+    seconds = time.monotonic() - began
+    return f"{done} of {count} problems, {judged} programs judged in {seconds:.0f} s ({judged / max(seconds, 1e-9):.2f}/s)"
+
+
+def _line(outcome: Outcome, done: int, count: int) -> str:
+    if outcome.kind != "grown":
+        return f"{'':>9} [yellow]{outcome.kind}[/] {outcome.name}: {outcome.note}"
+    best = f"best {outcome.speedup:.2f}×" if outcome.speedup else "[red]nothing verified[/]"
+    return f"{done:>4}/{count} {outcome.name}: {outcome.programs} programs, {best}, {outcome.seconds:.0f} s"
+
+
+def _say(store: Path, as_json: bool) -> None:
+    """What the store holds."""
+    from mtmc.trajectories import archive, traces
+
+    found = traces.tally(archive.load(store))
+    size = sum(path.stat().st_size for path in archive.paths(store))
+    if as_json:
+        print(json.dumps({**vars(found), "bytes": size}))
+    else:
+        Console().print(_table(found, size))
+
+
+def _table(found: Tally, size: int) -> Table:
+    more = f" (more in {found.capped} trees)" if found.capped else ""
+    table = Table("trees", str(found.trees), title=None)
+    table.add_row("programs, verified", f"{found.programs}, {found.verified}")
+    table.add_row("distinct transitions", str(found.transitions))
+    table.add_row("trajectories, order of independent steps not counted", f"{found.trajectories}{more}")
+    table.add_row("of them to a verified program", str(found.successful))
+    table.add_row("by number of steps", ", ".join(f"{length}: {n}" for length, n in sorted(found.lengths.items())))
+    table.add_row("size", f"{size / 1e6:.2f} MB")
+    return table
