@@ -53,14 +53,16 @@ class Context:
     def calls(self, unit: str) -> tuple[Call, ...]:
         return tuple(call for call in self.forward.calls if call.unit == unit)
 
-    def only_call(self, unit: str) -> Call | None:
-        """The call of a unit that is called once, with tensors named as its launcher names them."""
-        calls = self.calls(unit)
-        if len(calls) != 1:
-            return None
+    def leading_call(self, unit: str) -> Call | None:
+        """The call of a unit whose tensors are named as its launcher names them; other calls of it are like this one."""
         own = Unit.of(self.program, unit)
-        named = zip(own.parameters(own.launcher), calls[0].args, strict=False)
-        return calls[0] if all(p == a for p, a in named if a.isidentifier()) else None
+        names = own.parameters(own.launcher)
+        named = [all(p == a for p, a in zip(names, c.args, strict=False) if a.isidentifier()) for c in self.calls(unit)]
+        return next((call for call, fits in zip(self.calls(unit), named, strict=True) if fits), None)
+
+    def other_calls(self, call: Call) -> tuple[Call, ...]:
+        """The further calls of the same unit."""
+        return tuple(other for other in self.calls(call.unit) if other != call)
 
     def only_reader(self, call: Call) -> Call | None:
         """The one call that reads the one result of `call`, directly or through views, if nothing else does."""

@@ -11,8 +11,9 @@ import libcst as cst
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.forward import INDENT, Call, Forward
-from mtmc.actions.guest import Guest, Place, awaited, behind, check_names, stored_place, take_in
+from mtmc.actions.guest import Guest, Place, awaited, behind, check_names, sites_behind, stored_place, take_in
 from mtmc.actions.library_functions import without_dead
+from mtmc.actions.sites import Changed, Site, everywhere
 from mtmc.actions.split_reduction import splits
 from mtmc.actions.unit import Access, Line, Unit, code, is_store, replace_names, statement, target
 from mtmc.errors import check
@@ -29,7 +30,7 @@ class FuseEpilogue(Rule):
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units:
-            call = context.only_call(unit.name)
+            call = context.leading_call(unit.name)
             if splits(context, unit):  # it must store bare sums to be split, and its few results cost nothing apart
                 continue
             if call and awaited(context, call):  # it goes into the kernel before it first, one formula at a time
@@ -52,7 +53,9 @@ class FuseEpilogue(Rule):
         host, sizes = _spliced(context, host, guest, read, place)
         host, fused = take_in(host, call, guest, operands, sizes, "out.shape")
         host = _with_dtype(host, place.full, made)
-        return without_dead(host.into(context.program, _joined(context.forward, call, reader, fused)))
+        changed = _joined(context.forward, call, reader, fused)
+        changed = everywhere(context, Site(call, reader), sites_behind(context, call), changed)
+        return without_dead(host.into(context.program, context.forward.with_calls(changed)))
 
 
 def _needs_rows(context: Context, guest: Guest, full: TensorType) -> bool:
@@ -98,16 +101,16 @@ def _with_dtype(host: Unit, old: TensorType, new: TensorType) -> Unit:
     return host.edit_launcher(change)
 
 
-def _joined(forward: Forward, call: Call, reader: Call, fused: Call) -> str:
-    """Class text with the fused call in the reader's place; views between the two follow it."""
+def _joined(forward: Forward, call: Call, reader: Call, fused: Call) -> Changed:
+    """Lines of the class: the fused call in the reader's place; views between the two follow it."""
     (value,) = call.targets
     if value in reader.args:
-        return forward.with_calls({call.line: None, reader.line: replace(fused, targets=reader.targets)})
-    changed: dict[int, Call | str | None] = {call.line: None}
+        return {call.line: None, reader.line: replace(fused, targets=reader.targets)}
+    changed: Changed = {call.line: None}
     between, name = "", value
     while name not in reader.args:
         view = next(v for v in forward.views if v.source == name)
         changed[view.line], name = None, view.target
         between += forward.lines[view.line]
     changed[reader.line] = f"{fused.text}{between}{INDENT}{reader.targets[0]} = {name}\n"
-    return forward.with_calls(changed)
+    return changed

@@ -13,6 +13,7 @@ from mtmc.actions.context import Context, Rule
 from mtmc.actions.forward import Call
 from mtmc.actions.guest import REDUCING, Guest, Place, awaited, check_names, guest_at, load_line, loaded_place, take_in
 from mtmc.actions.library_functions import without_dead
+from mtmc.actions.sites import Changed, Site, everywhere
 from mtmc.actions.unit import Access, Line, Unit, code, in_loop, is_load, statement, target
 from mtmc.errors import check
 from mtmc.frames import pad
@@ -39,7 +40,7 @@ class FusePrologue(Rule):
     def propose(self, context: Context) -> Iterator[Action]:
         hosts = [unit for unit in context.units if context.template(unit.name).split(".")[0] in self.hosts]
         for unit in hosts:
-            call = context.only_call(unit.name)
+            call = context.leading_call(unit.name)
             for name in call.args if call else ():
                 made = context.forward.assigning(name)
                 guest = made.unit if made and name not in context.graph.results and not awaited(context, made) else ""
@@ -49,22 +50,37 @@ class FusePrologue(Rule):
 
     def apply(self, context: Context, action: Action) -> Program:
         host, name = Unit.of(context.program, action.region), str(action["value"])
-        call, made = context.only_call(host.name), context.forward.assigning(name)
+        call, made = context.leading_call(host.name), context.forward.assigning(name)
         check(call is not None and made is not None and name in call.args, f"{host.name} does not read {name} once")
         assert call is not None and made is not None
         check(context.template(host.name).split(".")[0] in HOSTS, f"{host.name} is a product")
         check(made.unit == action["guest"], f"another kernel makes {name}")
         guest, place = guest_at(context, made), loaded_place(context, host.name)
         lead = _lead(context, guest)
+        site, others = Site(call, made), _sites_before(context, call, name)
         host, sizes = _spliced(context, host, guest, place)
         host = _redirected(_without(host, name), name, lead)
         call = replace(call, args=tuple(a for a in call.args if a != name))
         shape = f"{lead}.shape" if "frame_in" in context.host(host.name).kwargs else "out.shape"  # type: ignore[union-attr]
         host, fused = take_in(host, call, guest, guest.operands, sizes, shape)
-        changed: dict[int, Call | str | None] = {call.line: fused}
+        changed: Changed = {call.line: fused}
         if context.forward.uses(name) == 1:
             changed[made.line] = None
+        changed = everywhere(context, site, others, changed)
         return without_dead(host.into(context.program, context.forward.with_calls(changed)))
+
+
+def _sites_before(context: Context, call: Call, value: str) -> list[Site]:
+    """The further calls of a host, each with the kernel that makes what is `value` in this one. Raises Illegal."""
+    forward, place = context.forward, call.args.index(value)
+    found: list[Site] = []
+    for other in context.other_calls(call):
+        made = forward.assigning(other.args[place])
+        alike = made is not None and (forward.uses(other.args[place]) == 1) == (forward.uses(value) == 1)
+        check(alike and other.args[place] not in context.graph.results, f"{call.unit} is called in other ways")
+        assert made is not None
+        found.append(Site(other, made))
+    return found
 
 
 def _types(context: Context, guest: Guest) -> dict[str, TensorType]:

@@ -10,8 +10,9 @@ import libcst as cst
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.forward import Call
-from mtmc.actions.guest import Guest, Place, behind, check_names, loaded_place, take_in
+from mtmc.actions.guest import Guest, Place, behind, check_names, loaded_place, sites_behind, take_in
 from mtmc.actions.library_functions import without_dead
+from mtmc.actions.sites import Site, everywhere
 from mtmc.actions.unit import Access, Line, Unit, code, in_loop, is_store, loops, replace_names, statement, target
 from mtmc.errors import check
 from mtmc.graph import TensorType
@@ -34,7 +35,7 @@ class FuseSecondPass(Rule):
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units:
-            call = context.only_call(unit.name)
+            call = context.leading_call(unit.name)
             reader = call and context.only_reader(call)
             if not (call and reader and context.template(unit.name) in ("reduction.row", "reduction.mid")):
                 continue
@@ -58,6 +59,7 @@ class FuseSecondPass(Rule):
         host, fused = take_in(host, call, guest, operands, sizes, f"{lead}.shape")
         host = _full_output(host, lead, out, types[lead])
         changed: dict[int, Call | str | None] = {call.line: None, reader.line: replace(fused, targets=reader.targets)}
+        changed = everywhere(context, Site(call, reader), sites_behind(context, call), changed)
         return without_dead(host.into(context.program, context.forward.with_calls(changed)))
 
 

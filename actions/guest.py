@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from mtmc.action import Action
 from mtmc.actions.context import Context
 from mtmc.actions.forward import Call
+from mtmc.actions.sites import Site
 from mtmc.actions.split_reduction import splits
 from mtmc.actions.unit import Access, Line, Unit, code, is_load, is_store, replace_names, statement, target
 from mtmc.errors import check
@@ -82,13 +83,20 @@ def _renamed(line: str, names: dict[str, str]) -> str:
 def behind(context: Context, action: Action) -> tuple[Unit, Call, Call, Guest]:
     """The host an action names, its call, the only reader of its result, and that reader as a guest. Raises Illegal."""
     host = Unit.of(context.program, action.region)
-    call = context.only_call(host.name)
+    call = context.leading_call(host.name)
     reader = call and context.only_reader(call)
     check(call is not None and reader is not None, "the host's result has other readers")
     assert call is not None and reader is not None
     check(reader.unit == action["guest"], "the reader is another kernel")
     check("SPLIT" not in host.constants, "the host stores parts of its results")
     return host, call, reader, guest_at(context, reader)
+
+
+def sites_behind(context: Context, call: Call) -> list[Site]:
+    """The further calls of a host, each with the only reader of its result. Raises Illegal where one has none."""
+    found = [(other, context.only_reader(other)) for other in context.other_calls(call)]
+    check(all(reader for _, reader in found), f"{call.unit} is called where its result has other readers")
+    return [Site(other, reader) for other, reader in found if reader]
 
 
 def awaited(context: Context, call: Call) -> bool:

@@ -19,6 +19,7 @@ from mtmc.program import Program, parsed
 LIMIT = 20
 ALLOWED_IMPORTS = ("torch", "triton", "math")
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)
+CALL = re.compile(r"[\w, ()]+ = (launch_\w+) \(")  # a line of code as `code_lines` gives it
 ASSERTION = re.compile(r"tl\.(static|device)_assert\(|assert ")
 
 
@@ -90,18 +91,27 @@ def _assertions(scope: ast.Module) -> Counter[str]:
 
 
 def _difference(before: Program, after: Program, touched: list[str]) -> tuple[int, int]:
-    """Lines added and removed in the functions touched.
+    """Lines added and removed in the functions touched; calls of one unit that change alike count once.
 
     Library functions brought in whole and functions removed whole (which are dead: see `_check_removed`) do not count.
     """
     added = removed = 0
     for name in touched:
         a, b = code_lines(_text(before, name)), code_lines(after.text(name))
+        old, new = list[str](), list[str]()
         for tag, i, j, k, m in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
             if tag != "equal":
-                removed += j - i
-                added += m - k
+                old += a[i:j]
+                new += b[k:m]
+        removed += _distinct(old)
+        added += _distinct(new)
     return added, removed
+
+
+def _distinct(lines: list[str]) -> int:
+    """How many lines, calls of one launcher as one."""
+    launchers = [match[1] for line in lines if (match := CALL.match(line))]
+    return len(lines) - len(launchers) + len(set(launchers))
 
 
 def _check_outside(before: Program, after: Program) -> None:

@@ -47,6 +47,8 @@ MODELS: dict[str, Case] = {
     ),
     "rms_norm": one("x / (x * x).mean(-1, keepdim=True).add(1e-5).sqrt() * self.w", init=WEIGHT),
     "share": one("x / x.abs().sum(1, keepdim=True)", "A", "B", "D"),
+    "twice": two("(x * x).sum(1).sqrt() + (y * y).sum(1).sqrt()", "A,B", "A,B"),
+    "unlike": two("(x * x).sum(1) - (y * 2).sum(1)", "A,B", "A,B"),
     "loss": two("((x - y) ** 2).mean()", "A,B", "A,B"),
     "variance": one("x.var(1)", "A", "B"),
 }  # fmt: skip
@@ -142,6 +144,9 @@ PLANS: dict[str, Plan] = {
         "fuse_prologue(sum_1, guest=mul, value=mul)",
         "fuse_epilogue(sum_1, guest=add)",
         "fuse_epilogue(sum_1, guest=relu)",
+    ),
+    "both calls of a kernel": plan(
+        "twice", "fuse_prologue(sum_1, guest=mul, value=mul)", "fuse_epilogue(sum_1, guest=sqrt)"
     ),
     "second pass over rows": plan(
         "rms_norm", *ROOT, SQUARE, "fuse_second_pass(mean_sum, guest=div)", "fuse_epilogue(mean_sum, guest=mul_1)"

@@ -253,6 +253,8 @@ REFUSED = {
     "not elementwise": ("sum", "fuse_epilogue(mul, guest=sum_1)", "not elementwise"),
     "no rows": ("chain", "fuse_epilogue(mul, guest=add)", "has no rows"),
     "no such value": ("sum", "fuse_prologue(sum_1, guest=mul, value=sub)", "does not read sub once"),
+    "another kernel before another call": ("unlike", "fuse_prologue(sum_1, guest=mul, value=mul)", "another kernel"),
+    "the guest of both calls": ("unlike", "fuse_epilogue(sum_1, guest=sub)", "share a guest"),
     "a prologue of a product": ("linear", "fuse_prologue(linear_product, guest=gelu, value=x)", "does not read x once"),
     "rows of another length": ("middle", "fuse_second_pass(sum_1, guest=sqrt)", "same rows"),
     "no three passes": ("sum", "merge_passes(sum_1)", "not three passes"),

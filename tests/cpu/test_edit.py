@@ -68,6 +68,17 @@ def test_a_changed_line_counts_on_both_sides(program):
     assert edit.assertions == ("assert numel > 0",)
 
 
+def test_calls_of_one_unit_that_change_alike_count_once():
+    twice = lowered("twice").program
+    old = re.findall(r"launch_sum_1\((\w+)\)", twice.text("ModelNew"))
+    assert len(old) == 2
+    text = twice.text("ModelNew")
+    for name in old:
+        text = text.replace(f"launch_sum_1({name})", f"launch_sum_1({name}, {name})")
+    edit = gate(twice, twice.replace("ModelNew", text), action_of("warps(sum_1, value=4)"))
+    assert (edit.added, edit.removed) == (1, 1)
+
+
 def test_statements_on_one_line_count_one_by_one(program):
     edit = through(program, with_line(program, "a = 1; b = 2; c = 3"))
     assert edit.added == 3
