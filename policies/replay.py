@@ -56,7 +56,7 @@ class Replay:
 
     def __post_init__(self) -> None:
         self.tree = Tree(step for step in self.stored.steps if not step.parent)
-        self._struck: set[tuple[str, str]] = set()
+        self._struck: dict[str, set[str]] = {}
 
     def view(self, key: str, guided: bool = True, holds: Callable[[Action], bool] = everything) -> View:
         """The decision at a program that was reached. `guided` shows predicted times; `holds` is the scope of a stage.
@@ -64,23 +64,24 @@ class Replay:
         Raises KeyError for a program that was not reached.
         """
         node = self.stored.nodes[key]
-        untried = self.tree.untried(key, node.legal)
-        legal = tuple(
-            action
-            for action in untried
-            if holds(action) and action.id not in node.refused and (key, action.id) not in self._struck
-        )
+        legal = self.moves(key, holds)
         times = {action.id: ms for action in legal if guided and (ms := node.predicted.get(action.id)) is not None}
         best = self.tree.best
         best_ms = self.stored.nodes[best].predicted_ms if best and guided else None
         seen = View.at(self.tree, node.program, (*legal, node.legal[-1]), times, best_ms)
         return replace(seen, profile=_profile(self.stored.provenance.gpu))
 
+    def moves(self, key: str, holds: Callable[[Action], bool] = everything) -> tuple[Action, ...]:
+        """The legal actions of a program that was reached, `stop` left out."""
+        node = self.stored.nodes[key]
+        out = node.refused | self._struck.get(key, set())
+        return tuple(action for action in self.tree.untried(key, node.legal) if action.id not in out and holds(action))
+
     def take(self, key: str, action: Action) -> Step | None:
         """Take an action: its step, now part of `tree`; None where the outcome is not in the stored tree."""
         known = self.stored.edges(key).get(action.id)
         if known is None:
-            self._struck.add((key, action.id))
+            self._struck.setdefault(key, set()).add(action.id)
             return None
         step = replace(known, index=len(self.tree.steps) + 1, cached=known.child in self.tree)
         self.tree.add(step)

@@ -33,6 +33,8 @@ from mtmc.verdict import from_json
 
 SCHEMA = 1
 SUFFIX = ".jsonl.xz"
+SAMPLES = Path(__file__).parent / "samples"
+"""A few small trees that come with the package, with predicted times."""
 FIELDS = ("index", "policy", "predicted_ms", "seconds", "cached", "changed_lines", "library", "assertions")
 """Fields of a Step that are stored as they are."""
 
