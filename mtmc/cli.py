@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from mtmc import cli_learning
+from mtmc import cli_evaluation, cli_learning
 from mtmc.bench.command import bench
 from mtmc.errors import BadInput, InfraError
 
@@ -46,6 +46,7 @@ gpus = typer.Typer(help="The GPUs that are known, with their figures.", invoke_w
 app.add_typer(gpus, name="gpus")
 app.add_typer(bench, name="bench")
 app.add_typer(cli_learning.commands)
+app.add_typer(cli_evaluation.commands)
 
 
 class Format(StrEnum):

@@ -1,12 +1,10 @@
-"""The commands about learning to choose: `mtmc collect`, `mtmc evaluate-policy`."""
+"""The commands about learning to choose: `mtmc collect`."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from mtmc.errors import BadInput
-from mtmc.evaluation.settings import Contender, Settings, Side
-from mtmc.evaluation.settings import Order as Rule
 
 if TYPE_CHECKING:
     from mtmc.collecting import Order, Outcome, Plan
@@ -100,6 +96,7 @@ def _orders(files: list[Path], seed: int, grades: tuple[int, ...]) -> Iterator[O
 def _crew(plan: Plan, jobs: int) -> Crew:
     """Jobs over GPUs, and the cores shared out among them. Raises BadInput where a GPU is asked for and there is none."""
     import os
+    from dataclasses import replace
 
     from mtmc import collecting
     from mtmc.crew import Crew
@@ -171,52 +168,3 @@ def _table(found: Tally, size: int) -> Table:
     table.add_row("by number of steps", ", ".join(f"{length}: {n}" for length, n in sorted(found.lengths.items())))
     table.add_row("size", f"{size / 1e6:.2f} MB")
     return table
-
-
-EVALUATED = {"rich_help_panel": "What is evaluated"}
-POLICY = "SPEC or LABEL=SPEC; repeatable, equal labels are pooled as seeds: random, greedy, model, llm:PATH[+ADAPTER], …"
-
-
-@commands.command("evaluate-policy", epilog=COLLECT_CODES)
-def evaluate_command(  # noqa: PLR0913  one parameter an option
-    folders: Annotated[list[Path] | None, typer.Argument(help="Folders of stored trees; else the samples.")] = None,
-    policy: Annotated[list[str] | None, typer.Option(help=POLICY, **EVALUATED)] = None,
-    side: Annotated[Side, typer.Option(help="Which structures: kept for evaluation, or trained on.", **EVALUATED)] = (
-        Side.held_out
-    ),
-    least: Annotated[float, typer.Option(help="Speed-up of a tree's best program to count.", **EVALUATED)] = 1.2,
-    budget: Annotated[int, typer.Option(min=1, help="Candidates.", **EVALUATED)] = 32,
-    seeds: Annotated[int, typer.Option(min=1, help="Courses a tree of a policy that draws.", **EVALUATED)] = 3,
-    order: Annotated[Rule, typer.Option(help="Next program: the best as in optimize, or the last.", **EVALUATED)] = (
-        Rule.best
-    ),
-    out: Annotated[Path, typer.Option(help="Folder of the report; courses that are there are kept.")] = Path(
-        "runs/evaluation"
-    ),
-    tiny: Annotated[bool, typer.Option("--tiny", help="On the samples: 8 candidates, 2 seeds.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the JSON instead of the tables.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
-) -> None:
-    """Compare policies on stored trees: speed-up by number of candidates, without running a kernel."""
-    settings = Settings(budget=budget, seeds=seeds, least=least, side=side, order=order)
-    if policy:
-        settings = replace(settings, contenders=tuple(map(Contender.of, policy)))
-    _evaluate(folders or [], settings.tiny() if tiny else settings, out, quiet, tiny)
-    name = "evaluation.json" if as_json else "evaluation.md"
-    print((out / name).read_text(), end="")
-
-
-def _evaluate(folders: list[Path], settings: Settings, out: Path, quiet: bool, tiny: bool) -> None:
-    """Run the courses and write the report. Raises BadInput, also where a library is missing."""
-    from mtmc.evaluation import evaluate, pages
-    from mtmc.trajectories import archive
-
-    if not folders and not tiny:
-        raise BadInput("Give folders of stored trees, or --tiny for the samples.")
-    if find_spec("matplotlib") is None:
-        raise BadInput("The report's curves need matplotlib: pip install 'mtmc[train]'.")
-    trees = evaluate.chosen(folders or [archive.SAMPLES], settings)
-    with Console(stderr=True, quiet=quiet).status("reading the trees") as status:
-        cases = evaluate.evaluate(trees, settings, out, status.update)
-        status.update("drawing samples of trees")
-        pages.write(out, cases, settings)
