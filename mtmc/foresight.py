@@ -9,12 +9,10 @@ times, and the outcomes of verification as they were found.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from random import Random
-
-import networkx as nx
 
 from mtmc import policies, reward
 from mtmc.action import Action, Edit
@@ -133,10 +131,11 @@ def rescored(tree: StoredTree, roles: Setup, doing: Tell) -> StoredTree:
         raise InfraError(f"the first program of {tree.question.name} could not be compiled for {roles.profile.name}")
     offered = _offered(tree.root, nodes)
     allowed = [s for s in tree.steps if not s.parent or s.child in nodes and s.action and s.action.id in offered[s.parent]]
-    kept = {tree.root} | nx.descendants(Tree(allowed).graph, tree.root)
-    steps = tuple(_renewed(step, nodes) for step in allowed if step.child in kept and step.parent in kept | {""})
-    edges = {key: {s.action.id: s.predicted_ms for s in steps if s.parent == key and s.action} for key in kept}
-    known = {key: replace(node, predicted=edges[key]) for key, node in nodes.items() if key in kept}
+    steps = tuple(_renewed(step, number, nodes) for number, step in enumerate(_reached(allowed)))
+    edges: defaultdict[str, dict[str, float | None]] = defaultdict(dict)
+    for step in steps[1:]:
+        edges[step.parent][step.action.id if step.action else ""] = step.predicted_ms
+    known = {key: replace(nodes[key], predicted=edges[key]) for key in dict.fromkeys(step.child for step in steps)}
     return replace(tree, provenance=_provenance(tree.provenance, roles), nodes=known, steps=steps)
 
 
@@ -167,9 +166,25 @@ def _offered(root: str, nodes: Mapping[str, Node]) -> defaultdict[str, set[str]]
     return found
 
 
-def _renewed(step: Step, nodes: Mapping[str, Node]) -> Step:
-    child = nodes[step.child]
-    return replace(step, verdict=child.verdict, reward=reward.graded(child.verdict), predicted_ms=child.predicted_ms)
+def _reached(steps: Sequence[Step]) -> list[Step]:
+    """The steps that start where others lead to, the first one first, none of them before its parent is reached."""
+    found, met, left = list(steps[:1]), {steps[0].child}, list(steps[1:])
+    while True:
+        later: list[Step] = []
+        for step in left:
+            if step.parent in met:
+                found.append(step)
+                met.add(step.child)
+            else:
+                later.append(step)
+        if len(later) == len(left):
+            return found
+        left = later
+
+
+def _renewed(step: Step, number: int, nodes: Mapping[str, Node]) -> Step:
+    verdict, ms = nodes[step.child].verdict, nodes[step.child].predicted_ms
+    return replace(step, index=number, verdict=verdict, reward=reward.graded(verdict), predicted_ms=ms)
 
 
 def _provenance(old: Provenance, roles: Setup) -> Provenance:
