@@ -36,7 +36,7 @@ POLICY = "SPEC or LABEL=SPEC; repeatable, equal labels are pooled as seeds: rand
 
 @commands.command("evaluate-policy", epilog=CODES)
 def evaluate_command(  # noqa: PLR0913  one parameter an option
-    folders: Annotated[list[Path] | None, typer.Argument(help="Folders of stored trees; else the samples.")] = None,
+    folders: Annotated[list[Path] | None, typer.Argument(help="Folders of stored trees.")] = None,
     policy: Annotated[list[str] | None, typer.Option(help=POLICY, **EVALUATED)] = None,
     side: Annotated[Side, typer.Option(help="Which structures: kept for evaluation, or trained on.", **EVALUATED)] = (
         Side.held_out
@@ -74,7 +74,10 @@ def _evaluate(folders: list[Path], settings: Settings, out: Path, quiet: bool, t
         raise BadInput("The report's curves need matplotlib: pip install 'mtmc[train]'.")
     trees = evaluate.chosen(folders or [archive.SAMPLES], settings)
     with Console(stderr=True, quiet=quiet).status("reading the trees") as status:
-        cases = evaluate.evaluate(trees, settings, out, status.update)
+        try:
+            cases = evaluate.evaluate(trees, settings, out, status.update)
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
         status.update("drawing samples of trees")
         pages.write(out, cases, settings)
 

@@ -25,7 +25,7 @@ from mtmc.judge.executor import LocalProcesses
 from mtmc.judge.jobs import Compiled
 from mtmc.step import Step
 from mtmc.trajectories.trees import Node, Provenance, StoredTree
-from mtmc.tree import Tree
+from mtmc.tree import offered
 from mtmc.verdict import CompileError, Infra, Verdict, Verified
 
 GUIDED = ("greedy", "model")
@@ -67,7 +67,7 @@ def lacking(tree: StoredTree, key: str) -> tuple[Action, ...]:
     """Actions offered at a program whose time was never predicted."""
     node = tree.nodes[key]
     known = node.refused | node.predicted.keys()
-    return tuple(action for action in tree.tree.offered(key, node.legal) if action.id not in known)
+    return tuple(action for action in offered(node.legal, node.verdict, key == tree.root) if action.id not in known)
 
 
 def _missing(tree: StoredTree) -> Iterator[str]:
@@ -129,14 +129,25 @@ def rescored(tree: StoredTree, roles: Setup, doing: Tell) -> StoredTree:
     nodes = {key: new for (key, node), outcome in pairs if (new := _rescored_at(node, outcome, roles))}
     if tree.root not in nodes:
         raise InfraError(f"the first program of {tree.question.name} could not be compiled for {roles.profile.name}")
-    offered = _offered(tree.root, nodes)
-    allowed = [s for s in tree.steps if not s.parent or s.child in nodes and s.action and s.action.id in offered[s.parent]]
+    legal = {key: {a.id for a in offered(node.legal, node.verdict, key == tree.root)} for key, node in nodes.items()}
+    allowed = [
+        step
+        for step in tree.steps
+        if not step.action or step.child in nodes and step.action.id in legal.get(step.parent, ())
+    ]
     steps = tuple(_renewed(step, number, nodes) for number, step in enumerate(_reached(allowed)))
     edges: defaultdict[str, dict[str, float | None]] = defaultdict(dict)
     for step in steps[1:]:
         edges[step.parent][step.action.id if step.action else ""] = step.predicted_ms
     known = {key: replace(nodes[key], predicted=edges[key]) for key in dict.fromkeys(step.child for step in steps)}
-    return replace(tree, provenance=_provenance(tree.provenance, roles), nodes=known, steps=steps)
+    names = {action.id for node in known.values() for action in node.legal}
+    return StoredTree(
+        question=tree.question,
+        provenance=_provenance(tree.provenance, roles),
+        nodes=known,
+        steps=steps,
+        independent=frozenset(pair for pair in tree.independent if names.issuperset(pair)),
+    )
 
 
 def _rescored_at(node: Node, outcome: Compiled | Verdict, roles: Setup) -> Node | None:
@@ -155,15 +166,6 @@ def _rescored_at(node: Node, outcome: Compiled | Verdict, roles: Setup) -> Node 
     refused = node.refused & {action.id for action in legal}
     ms = float(outcome.prediction.total_ms) if isinstance(outcome, Compiled) else None
     return Node(node.program, verdict, legal, refused, {}, ms)
-
-
-def _offered(root: str, nodes: Mapping[str, Node]) -> defaultdict[str, set[str]]:
-    """Ids of the actions that make sense at each program, as verdicts now are."""
-    first = [Step(0, "" if key == root else root, key, None, node.verdict, None, "") for key, node in nodes.items()]
-    tree, found = Tree(first), defaultdict[str, set[str]](set)
-    for key, node in nodes.items():
-        found[key] = {action.id for action in tree.offered(key, node.legal)}
-    return found
 
 
 def _reached(steps: Sequence[Step]) -> list[Step]:

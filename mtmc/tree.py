@@ -43,6 +43,18 @@ def reference_ms(timing: Timing) -> float:
     return max(timing.reference_ms, timing.reference_host_ms or 0.0) if timing.kind == "predicted" else timing.reference_ms
 
 
+def offered(proposed: Iterable[Action], verdict: Verdict, first: bool) -> list[Action]:
+    """Of the actions proposed for a program those that make sense there, tried or not, `stop` left out.
+
+    A failed program is only repaired; the `first` one of a tree may also be given back to the library.
+    """
+    actions = [action for action in proposed if action.family != "stop"]
+    if verdict.correct:
+        return actions
+    families = ("repair", "library") if first else ("repair",)
+    return [action for action in actions if action.family in families]
+
+
 class Tree:
     """`graph` has program keys as nodes (attribute `verdict`) and edges with the list `steps`, oldest first."""
 
@@ -93,18 +105,7 @@ class Tree:
     def untried(self, key: str, proposed: Iterable[Action]) -> list[Action]:
         """Of the actions offered at a program those that were not taken yet."""
         tried = self.tried(key)
-        return [action for action in self.offered(key, proposed) if action.id not in tried]
-
-    def offered(self, key: str, proposed: Iterable[Action]) -> list[Action]:
-        """Of the actions proposed for a program those that make sense there, tried or not, `stop` left out.
-
-        A failed program is only repaired; the first one may also be given back to the library.
-        """
-        actions = [action for action in proposed if action.family != "stop"]
-        if self.verdict(key).correct:
-            return actions
-        families = ("repair", "library") if key == self.root else ("repair",)
-        return [action for action in actions if action.family in families]
+        return [action for action in offered(proposed, self.verdict(key), key == self.root) if action.id not in tried]
 
     def repairable(self, key: str) -> bool:
         """A failed program, not yet repaired, at the end of fewer than REPAIRS repairs and with fewer tried from it."""

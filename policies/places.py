@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mtmc import reward
 from mtmc.trajectories.trees import Node, StoredTree
+from mtmc.tree import offered
 from mtmc.verdict import Timing, Verdict, Verified
 
 FAMILIES = ("tiling", "fusion", "pipelining", "reorder", "library", "repair", "stop")
@@ -52,11 +53,11 @@ def places(tree: StoredTree, width: int, kind: str, hidden: bool = False) -> tup
     for key, node in tree.nodes.items():
         edges = tree.edges(key)
         children = [numbers[edges[a.id].child] if a.id in edges else UNKNOWN for a in node.legal[:-1]]
-        offered = {action.id for action in tree.tree.offered(key, node.legal)} - node.refused
+        shown = {action.id for action in offered(node.legal, node.verdict, key == tree.root)} - node.refused
         if hidden:
-            offered &= edges.keys()
+            shown &= edges.keys()
         mask = np.zeros(width, np.int8)
-        mask[: len(node.legal)] = [action.id in offered for action in node.legal]
+        mask[: len(node.legal)] = [action.id in shown for action in node.legal]
         mask[len(node.legal) - 1] = 1
         gain = log(node.verdict.timing.speedup) if isinstance(node.verdict, Verified) else 0.0
         worth = POTENTIALS[kind](node.verdict) if kind in POTENTIALS else 0.0

@@ -16,7 +16,6 @@ from __future__ import annotations
 import ast
 import json
 import lzma
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import pairwise
@@ -28,6 +27,7 @@ from mtmc.action import Action
 from mtmc.errors import BadInput
 from mtmc.program import Program, parsed
 from mtmc.step import Step
+from mtmc.trajectories.files import put
 from mtmc.trajectories.trees import Node, Provenance, Question, StoredTree
 from mtmc.verdict import from_json
 
@@ -49,9 +49,7 @@ def write(folder: Path, tree: StoredTree) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = path_of(folder, tree.question.name)
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in _lines(tree))
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(lzma.compress(text.encode(), preset=9))
-    draft.replace(path)
+    put(path, lzma.compress(text.encode(), preset=9))
     return path
 
 

@@ -18,6 +18,7 @@ from mtmc.evaluation.settings import Contender, Settings, Side
 from mtmc.policies.greedy import GreedyPolicy
 from mtmc.policies.policy import Policy
 from mtmc.trajectories import archive
+from mtmc.trajectories.files import put
 from mtmc.trajectories.trees import StoredTree
 
 FILE = "courses.jsonl"
@@ -91,7 +92,7 @@ class _Record:
     def __init__(self, path: Path) -> None:
         self.path, self.known = path, dict(_read(path))
         if path.exists():
-            path.write_text("".join(_line(key, made) for key, made in self.known.items()))
+            put(path, "".join(_line(key, made) for key, made in self.known.items()))
 
     def add(self, key: str, made: list[Course]) -> None:
         self.known[key] = made

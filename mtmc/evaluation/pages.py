@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from io import BytesIO
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from mtmc.evaluation.figures import BASE, LIMIT, MARKS, NEAR, Case, Estimate, Figures, areas, figures
 from mtmc.evaluation.settings import Settings
 from mtmc.policies.replay import Untried
+from mtmc.trajectories.files import put
 
 Table = Mapping[str, Figures]
 SCOPES = {
@@ -38,8 +39,8 @@ def write(folder: Path, cases: Sequence[Case], settings: Settings) -> dict[str, 
     """`evaluation.json`, `evaluation.md` and `evaluation.png`; what the first holds."""
     found = tables(cases, settings.budget)
     facts = as_json(cases, settings, found)
-    _put(folder / "evaluation.json", json.dumps(facts, indent=1).encode())
-    _put(folder / "evaluation.md", as_markdown(cases, settings, found).encode())
+    put(folder / "evaluation.json", json.dumps(facts, indent=1))
+    put(folder / "evaluation.md", as_markdown(cases, settings, found))
     draw(folder / "evaluation.png", found)
     return facts
 
@@ -136,12 +137,6 @@ def draw(path: Path, found: Mapping[str, Mapping[Untried, Table]]) -> None:
             axes.grid(alpha=0.3)
         row[0].set_ylabel("share of the best log speed-up")
     grid[0][0].legend(fontsize=8)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    FigureCanvasAgg(figure).print_png(str(draft))
-    draft.replace(path)
-
-
-def _put(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(content)
-    draft.replace(path)
+    drawn = BytesIO()
+    FigureCanvasAgg(figure).print_png(drawn)
+    put(path, drawn.getvalue())

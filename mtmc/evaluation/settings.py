@@ -32,9 +32,9 @@ class Contender:
 
     @staticmethod
     def of(text: str) -> Contender:
-        """`SPEC` or `LABEL=SPEC`."""
+        """`SPEC` or `LABEL=SPEC`; a label has no colon, so that a path may have an equals sign."""
         label, equals, spec = text.partition("=")
-        return Contender(label, spec) if equals else Contender(text, text)
+        return Contender(label, spec) if equals and ":" not in label else Contender(text, text)
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,11 @@ def test_equal_labels_are_pooled(tmp_path: Path) -> None:
     assert list(found.courses) == ["x"] and len(found.courses["x"]) == 4
 
 
+def test_a_label_is_told_from_a_path() -> None:
+    assert Contender.of("a=llm:/x=y") == Contender("a", "llm:/x=y")
+    assert Contender.of("llm:/x=y") == Contender("llm:/x=y", "llm:/x=y")
+
+
 def test_no_policy_stands_in_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies, "load", lambda _: GreedyPolicy())
     assert evaluate.load(Contender.of("greedy")).name == "greedy"

@@ -21,6 +21,7 @@ from mtmc.judge.predict import KernelTime, Prediction
 from mtmc.program import Program
 from mtmc.trajectories import archive
 from mtmc.trajectories.trees import StoredTree
+from mtmc.tree import offered
 from mtmc.verdict import CompileError, Infra, Timing, Verdict, Verified
 
 SLOWDOWN = 3.0  # of the other GPU
@@ -73,7 +74,7 @@ def test_every_action_gets_the_time_of_the_program_it_leads_to() -> None:
     found, moves = last(tree, roles(), every=True), FakeMoves()
     for key, node in found.nodes.items():
         assert not foresight.lacking(found, key)
-        for action in found.tree.offered(key, node.legal):
+        for action in offered(node.legal, node.verdict, key == found.root):
             if action.id not in node.refused:
                 after = moves.apply(node.program, action).after
                 assert node.predicted[action.id] == (None if too_large(after) else pytest.approx(time_ms(after)))
@@ -152,10 +153,11 @@ def test_what_does_not_compile_there_leads_on_by_repairs_alone() -> None:
     assert not any(found.edges(key) for key in failed)
 
 
-def test_steps_that_the_rules_do_not_propose_there_are_left_out_with_all_that_hangs_on_them() -> None:
+def test_steps_that_the_rules_do_not_propose_there_are_left_out_with_all_that_hangs_on_them(tmp_path: Path) -> None:
     tree = grown(60)
     found = foresight.rescored(tree, roles(Fewer(), Other()), quiet)
-    assert 1 < len(found.nodes) < len(tree.nodes)
+    assert 1 < len(found.nodes) < len(tree.nodes) and 0 < len(found.independent) < len(tree.independent)
+    assert archive.read(archive.write(tmp_path, found)) == found
     assert not any("STAGES=3" in step.action.id for step in found.steps if step.action)
     for key, node in found.nodes.items():
         assert key == found.root or found.tree.path(key)
