@@ -10,8 +10,9 @@ from mtmc.actions.context import Context, Rule
 from mtmc.actions.dot_precision import DotPrecision
 from mtmc.actions.eviction import Eviction
 from mtmc.actions.fuse_epilogue import FuseEpilogue
-from mtmc.actions.fuse_prologue import FusePrologue
+from mtmc.actions.fuse_prologue import OTHERS, FusePrologue
 from mtmc.actions.fuse_second_pass import FuseSecondPass
+from mtmc.actions.guest import REDUCING
 from mtmc.actions.library import Library
 from mtmc.actions.loop_stages import LoopStages
 from mtmc.actions.merge_passes import MergePasses
@@ -39,8 +40,9 @@ __all__ = ["RULES", "STOP", "Context", "apply", "propose"]
 
 # Order is the order in which a policy without an opinion sees them: structure first, then arithmetic, then sizes.
 RULES: tuple[Rule, ...] = (
+    FusePrologue(REDUCING),
     FuseEpilogue(),
-    FusePrologue(),
+    FusePrologue(OTHERS),
     FuseSecondPass(),
     MergePasses(),
     SplitFp16(),

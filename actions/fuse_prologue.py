@@ -11,7 +11,7 @@ import libcst as cst
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.forward import Call
-from mtmc.actions.guest import Guest, Place, awaited, check_names, guest_at, load_line, loaded_place, take_in
+from mtmc.actions.guest import REDUCING, Guest, Place, awaited, check_names, guest_at, load_line, loaded_place, take_in
 from mtmc.actions.library_functions import without_dead
 from mtmc.actions.unit import Access, Line, Unit, code, in_loop, is_load, statement, target
 from mtmc.errors import check
@@ -19,21 +19,28 @@ from mtmc.frames import pad
 from mtmc.graph import TensorType
 from mtmc.program import Program
 
-HOSTS = ("pointwise", "reduction", "arg_reduction", "moments", "normalization")
+OTHERS = ("pointwise", "normalization")
+HOSTS = (*REDUCING, *OTHERS)
 
 
 class FusePrologue(Rule):
-    """Legal where the unit is called once and reads what an elementwise kernel of the same shape made."""
+    """Legal where the unit is called once and reads what an elementwise kernel of the same shape made.
+
+    A chain of kernels before a reduction is best taken in from its end: what has grown first may be too long for one edit.
+    So reductions come first.
+    """
 
     kind = "fuse_prologue"
     family = "fusion"
 
+    def __init__(self, hosts: tuple[str, ...]) -> None:
+        self.hosts = hosts
+
     def propose(self, context: Context) -> Iterator[Action]:
-        for unit in context.units:
+        hosts = [unit for unit in context.units if context.template(unit.name).split(".")[0] in self.hosts]
+        for unit in hosts:
             call = context.only_call(unit.name)
-            if not call or context.template(unit.name).split(".")[0] not in HOSTS:
-                continue
-            for name in call.args:
+            for name in call.args if call else ():
                 made = context.forward.assigning(name)
                 guest = made.unit if made and name not in context.graph.results and not awaited(context, made) else ""
                 if context.template(guest).startswith("pointwise."):
@@ -126,11 +133,15 @@ def _once(lines: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
 
 
 def _redirected(host: Unit, name: str, lead: str) -> Unit:
-    """The launcher reads shape, dtype and device from `lead` instead of `name`."""
+    """The launcher reads shape, dtype and device from `lead` instead of `name`, of which it asserts nothing any more."""
 
     def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
-        text = re.sub(rf"\b{name}\.", f"{lead}.", code(line))
-        return [statement(text)] if text != code(line) else None
+        text = code(line)
+        if text.startswith("assert "):
+            claims = [c for c in text.removeprefix("assert ").split(" and ") if not c.startswith(f"{name}.")]
+            text = f"assert {' and '.join(claims)}" if claims else ""
+        text = re.sub(rf"\b{name}\.", f"{lead}.", text)
+        return None if text == code(line) else [statement(text)] if text else []
 
     return host.edit_launcher(change)
 

@@ -10,11 +10,12 @@ from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.library_functions import with_library
 from mtmc.actions.split import with_parts
-from mtmc.actions.unit import Line, Unit, code, in_loop, statement, target
+from mtmc.actions.unit import Line, Unit, code, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
 
 PARTS = (16, 64, 256, 1024)
+CHUNK = "{cdiv}({cdiv}({length}, BLOCK), SPLIT) * BLOCK"
 LEAST = 4096  # elements that each part should have at least
 
 
@@ -65,37 +66,38 @@ def _reduced(context: Context, unit: str) -> tuple[int, int]:
 def _split_sum(unit: Unit, parts: int) -> Unit:
     check(unit.stores == [f"tl.store(out_ptr + out_index, {unit.name})"], "something is fused behind")
     check(any(line.startswith(f"{unit.name} = op_sum_over(") for line in unit.lines), "something is fused behind")
-    lines: list[Line] = [
-        statement("first = tl.program_id(1) * tl.cdiv(cols, SPLIT)"),
-        statement("last = tl.minimum(cols, first + tl.cdiv(cols, SPLIT))"),
-    ]
+    lines: list[Line] = _bounds("cols")
     for line in unit.body:
         if isinstance(line, cst.For):
-            inner = [statement("mask = col < last") if target(s) == "mask" else s for s in line.body.body]
             text = code(line.iter).replace("(0, cols,", "(first, last,")
-            line = in_loop(line, inner).with_changes(iter=cst.parse_expression(text))  # type: ignore[arg-type]
+            line = line.with_changes(iter=cst.parse_expression(text))
         lines.append(statement("out_index = row * SPLIT + tl.program_id(1)") if target(line) == "out_index" else line)
     partial = "torch.empty((out.numel(), SPLIT), dtype=torch.float32, device=out.device)"
     return with_parts(unit.with_body(lines), parts, {"out": ("partial", partial)}, "launch_combine_add(partial, out)")
 
 
+def _bounds(length: str) -> list[Line]:
+    """Where a program's part begins and ends: at multiples of BLOCK, so that loads stay aligned and the mask as it is."""
+    return [
+        statement(f"chunk = {CHUNK.format(cdiv='tl.cdiv', length=length)}"),
+        statement("first = tl.program_id(1) * chunk"),
+        statement(f"last = tl.minimum({length}, first + chunk)"),
+    ]
+
+
 def _split_moments(unit: Unit, parts: int) -> Unit:
+    length = "rows * cols" if "rows" in unit.parameters() else "cols"
+
     def in_kernel(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
         name, text = target(line), code(line)
         if name == "first":
             return []
         if name == "last":
-            length = text.removeprefix("last = ")
-            return [
-                statement(f"first = tl.minimum({length}, tl.program_id(1) * tl.cdiv({length}, SPLIT))"),
-                statement(f"last = tl.minimum({length}, first + tl.cdiv({length}, SPLIT))"),
-            ]
-        if name == "out_index":
-            return [statement(f"{text} * SPLIT + tl.program_id(1)")]
-        return [statement("n = tl.maximum(last - first, 1)")] if name == "n" else None
+            return _bounds(length)
+        return [statement(f"{text} * SPLIT + tl.program_id(1)")] if name == "out_index" else None
 
-    length = "rows * cols" if "rows" in unit.parameters() else "cols"
     means = "torch.empty((mean.numel(), SPLIT), dtype=mean.dtype, device=mean.device)"
     partials = {"mean": ("means", means), "var": ("variances", "torch.empty_like(means)")}
-    joined = f"launch_combine_moments(means, variances, mean, var, {length})"
+    chunk = CHUNK.format(cdiv="triton.cdiv", length=length)
+    joined = f"launch_combine_moments(means, variances, mean, var, {length}, {chunk})"
     return with_parts(unit.edit_lines(in_kernel), parts, partials, joined)

@@ -12,7 +12,8 @@ class Launch:
     """One kernel launch as seen by a driver (real or stand-in).
 
     Registers per thread, stack (spill) bytes per thread, shared memory in bytes per block. `arguments` maps each
-    parameter name to its type: `("tensor", dtype, shape, strides)`, or the scalar itself. `ttir` is the kernel's Triton IR.
+    parameter name to its type: `("tensor", dtype, shape, strides)`, or the scalar itself. `ttir` is the kernel's Triton IR,
+    `load_bits` the widths of its loads from global memory as compiled, where they can be read.
     """
 
     kernel: str
@@ -25,6 +26,7 @@ class Launch:
     arguments: dict[str, Any] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     ttir: str = ""
+    load_bits: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,7 @@ class Verified(Verdict):
         data = super().to_json()
         for launch in data["launches"]:
             launch.pop("ttir")
+            launch.pop("load_bits")
             launch.pop("arguments")
         return data
 

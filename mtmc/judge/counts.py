@@ -60,8 +60,8 @@ COSTS: dict[str, tuple[float, float]] = {
 UNROLL, UNROLLED_LOADS, UNROLLED_SPECIAL = 4, 2, 2
 DESCRIPTOR_WAITS = 2  # outside a pipeline each descriptor load is waited for by itself, as long as two others
 BARRIERS = {"tt.reduce", "tt.scan", "scf.for", *DOTS, *STORES}
-"""ptxas unrolls a loop four times and issues the loads together if a thread has at most two loads, two special functions
-and no store in it (read from its output)."""
+"""ptxas may unroll a loop four times, and issue the loads together, if a thread has at most two loads, two special functions
+and no store in it (read from its output); whether it did, the number of load instructions tells."""
 
 DIVISION = {32: 20.0, 64: 30.0}
 """Instructions of an integer division or remainder by a value unknown at compile time, by bits; 64-bit values small."""
@@ -74,8 +74,7 @@ def count(launch: Launch, warp_size: int = 32, wave: int = 1) -> Counts:
     tile.block(function.body)
     corner = _Walk(launch, function, _neighbours(launch.grid, wave), warp_size, tile.accesses)
     corner.block(function.body)
-    tile.counts.accesses = list(tile.accesses.values())
-    return tile.counts
+    return tile.finish()
 
 
 def _middle(grid: tuple[int, int, int]) -> tuple[Ints, Ints, Ints]:
@@ -110,6 +109,21 @@ class _Walk:
         self.counts = Counts()
         self.stack: list[tuple[float, bool]] = []  # (iterations this visit stands for, is it the first visit)
         self.values = parameters(launch, function)
+        self.unrolled = self.copied = 0.0  # iterations of loops that ptxas may unroll, and load instructions in these loops
+
+    def finish(self) -> Counts:
+        """The counts, once all is walked."""
+        self.counts.accesses = list(self.accesses.values())
+        if self._unrolls():
+            self.counts.phases -= self.unrolled * (1 - 1 / UNROLL)
+        return self.counts
+
+    def _unrolls(self) -> bool:
+        """Whether there are more load instructions than without unrolling; true where the binary cannot be read."""
+        if not self.launch.load_bits:
+            return True
+        plain = sum(max(prod(a.shape) / a.vector / self.threads, 1) for a in self.accesses.values() if a.kind == "load")
+        return len(self.launch.load_bits) > plain + self.copied * UNROLL / 2
 
     def get(self, name: str) -> Value:
         return self.values.get(name) or self.values.get(name.split("#")[0]) or Value()
@@ -193,9 +207,11 @@ class _Walk:
             else:
                 loads = (self.load_instructions - before[0]) / max(times, 1)
                 special = (self.counts.special_lanes / self.threads - before[1]) / max(times, 1)
-                unrolled = loads <= UNROLLED_LOADS and special <= UNROLLED_SPECIAL and not names & BARRIERS
                 one_by_one = sum(o.name == "tt.descriptor_load" for o in body.operations) * DESCRIPTOR_WAITS
-                self.counts.phases += times * (one_by_one or (1 / UNROLL if unrolled else 1))
+                self.counts.phases += times * (one_by_one or 1)
+                if loads <= UNROLLED_LOADS and special <= UNROLLED_SPECIAL and not names & BARRIERS and not one_by_one:
+                    self.unrolled += times
+                    self.copied += loads if first else 0
         self.stack.pop()
         return yielded
 
@@ -293,6 +309,8 @@ class _Walk:
         offsets = None if pointer.data is None else np.broadcast_to(pointer.data, (1, *tile.shape))[0]
         active = None if mask.data is None else np.broadcast_to(mask.data, (1, *tile.shape))[0].astype(bool)
         access.vector = vector_width(offsets, mask.align, tile, self.threads)
+        if kind == "load" and self.launch.load_bits:
+            access.vector = max(min(access.vector, max(self.launch.load_bits) // 8 // tile.itemsize), 1)
         elements, sectors, lines = touched(offsets, active, tile)
         if offsets is not None:
             access.extent = max(access.extent, int(np.ptp(offsets)) + 1)

@@ -162,6 +162,7 @@ class _Launcher:
                 arguments=arguments,
                 constants=constants,
                 ttir=self.ttir,
+                load_bits=function.load_bits,
             )
         )
 

@@ -10,16 +10,18 @@ A case is a candidate file, `cases/KIND/NAME.py`, that begins with comment lines
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
 
-from mtmc.assembly import limits
 from mtmc.hardware_profiles import detect
-from mtmc.judge.executor import Executor, LocalProcesses
+from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.judge.jobs import WakeCompile, WakeInterpret
 from mtmc.problem import Problem, load
 from mtmc.verdict import VARIANTS, Verdict
@@ -30,8 +32,7 @@ HEADER = re.compile(r"# (reference|expect|needs|twin): *(.*)")
 FIELDS = ("check", "rule", "cause", "stage")  # what a verdict says beside its status
 OPTIONS = Options(baselines=())
 STATUSES = tuple(VARIANTS)
-AT_ONCE = 8  # cases that wait for workers at a time
-LANES = 6  # GPU workers: each case needs some of its own, and one can start while another has the GPU
+AT_ONCE = 8  # cases judged at a time, at most
 
 
 @dataclass(frozen=True)
@@ -86,20 +87,41 @@ def runnable(found: Iterable[Case]) -> list[Case]:
     return [case for case in found if gpu or case.needs != "gpu"]
 
 
-def workers(cache: Path) -> LocalProcesses:
-    """The executor for many cases at once; `cache` is its folder for what is compiled."""
-    usual = limits()
-    return LocalProcesses(cache, replace(usual, workers={**usual.workers, "gpu": LANES}))
+@contextmanager
+def benches(folder: Path) -> Iterator[list[LocalProcesses]]:
+    """As many sets of workers as cases are judged at a time: a candidate's workers serve one case after the other.
+
+    The sets share `folder` for what is compiled, and so take turns at the GPU.
+    """
+    count = min(len(os.sched_getaffinity(0)), AT_ONCE)
+    limits = Limits(workers={"compile": 1, "interpret": 2, "gpu": 1})
+    with ExitStack() as stack:
+        yield [stack.enter_context(LocalProcesses(folder, limits)) for _ in range(count)]
 
 
-def judged(found: Iterable[Case], executor: Executor) -> Iterator[Result]:
-    """Results in order, as they come in. This process prepares one case while workers judge the ones before it."""
-    for job in (WakeCompile(), WakeInterpret()):
-        executor.submit(job)  # before a reference's folder is on this process's path, which workers inherit
-    with ThreadPoolExecutor(AT_ONCE) as waiting:
-        futures = [(case, waiting.submit(begin(case.problem, case.source, OPTIONS, executor))) for case in found]
-        for case, future in futures:
-            yield _result(case, future.result())
+def judged(found: Iterable[Case], executors: Sequence[LocalProcesses]) -> Iterator[Result]:
+    """Results as they come in. This process prepares one case while workers judge the ones before it."""
+    free: Queue[LocalProcesses] = Queue()
+    for executor in executors:
+        executor.submit(WakeInterpret())  # before a reference's folder is on this process's path, which workers inherit
+        executor.submit(WakeCompile())
+        free.put(executor)
+
+    def finish(case: Case, judging: Callable[[], Verification], executor: LocalProcesses) -> Result:
+        try:
+            return _result(case, judging())
+        finally:
+            free.put(executor)
+
+    with ThreadPoolExecutor(len(executors)) as waiting:
+        futures = []
+        for case in found:
+            executor = free.get()
+            futures.append(waiting.submit(finish, case, begin(case.problem, case.source, OPTIONS, executor), executor))
+            while futures and futures[0].done():
+                yield futures.pop(0).result()
+        for future in futures:
+            yield future.result()
 
 
 def matrix(results: Iterable[Result]) -> str:

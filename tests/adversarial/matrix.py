@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import corpus
@@ -23,12 +24,13 @@ def main() -> int:
     every = corpus.cases()
     chosen = corpus.runnable(c for c in every if not options.names or {c.kind, c.name} & set(options.names))
     results = []
-    with tempfile.TemporaryDirectory() as folder, corpus.workers(Path(folder)) as executor:
-        for result in corpus.judged(chosen, executor):
+    with tempfile.TemporaryDirectory() as folder, corpus.benches(Path(folder)) as executors:
+        for result in corpus.judged(chosen, executors):
             results.append(result)
             mark = "ok " if result.right else "BAD"
             print(f"{mark} {result.seconds:6.1f} s  {result.case.kind}/{result.case.name}: {result.outcome}", flush=True)
-        print("seconds:", ", ".join(f"{what} {seconds:.0f}" for what, seconds in sorted(executor.spent.items())))
+        spent = sum((Counter(executor.spent) for executor in executors), Counter())
+        print("seconds:", ", ".join(f"{what} {seconds:.0f}" for what, seconds in sorted(spent.items())))
     print(corpus.matrix(results))
     if options.json:
         options.json.write_text(json.dumps([_facts(result) for result in results], indent=1))

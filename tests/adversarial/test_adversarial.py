@@ -17,8 +17,8 @@ def _param(case: corpus.Case) -> object:
 def results(request, tmp_path_factory):
     """Results of the selected cases by name, judged side by side; the matrix goes to the terminal."""
     chosen = [item.callspec.params["case"] for item in request.session.items if getattr(item, "function", None) is test_case]
-    with corpus.workers(tmp_path_factory.mktemp("cache")) as executor:
-        found = {result.case.id: result for result in corpus.judged(corpus.runnable(chosen), executor)}
+    with corpus.benches(tmp_path_factory.mktemp("cache")) as executors:
+        found = {result.case.id: result for result in corpus.judged(corpus.runnable(chosen), executors)}
     request.config.get_terminal_writer().write("\n" + corpus.matrix(found.values()) + "\n")
     return found
 

@@ -123,6 +123,37 @@ def test_vector_add_is_recorded_as_launched(arch):
     assert "tt.load" in launch.ttir and "tensor<1024xf32>" in launch.ttir
 
 
+def test_loads_are_read_from_the_binary():
+    aligned, odd = meta(1024, 1024, dtype=torch.float32), meta(1001, 1001, dtype=torch.float32)
+    widths = {size: recorded(90, add, x, x).launches[0].load_bits for size, x in (("aligned", aligned), ("odd", odd))}
+    assert widths == {"aligned": (128,) * 4, "odd": (32,) * 16}  # 1024 elements, 128 threads, two tensors
+    assert recorded("gfx942", add, odd, odd).launches[0].load_bits == ()
+    a = meta(512, 512)
+    assert set(recorded(80, matmul, a, a, (64, 64, 32), stages=3).launches[0].load_bits) == {128}  # asynchronous copies
+
+
+@triton.jit
+def sum_kernel(x_ptr, out_ptr, columns, FROM: tl.constexpr, BLOCK: tl.constexpr):
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(tl.program_id(0) * FROM, columns, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + col, mask=col < columns, other=0.0)
+    tl.store(out_ptr + tl.program_id(0), tl.sum(total, axis=0))
+
+
+def test_waits_of_a_loop_follow_what_ptxas_unrolled():
+    x = meta(1 << 20, dtype=torch.float32)
+
+    def call(first, block):
+        sum_kernel[(1,)](x, torch.empty_like(x), x.numel(), FROM=first, BLOCK=block, num_warps=1)
+
+    (launch,) = recorded(90, call, 0, 128).launches
+    loads, iterations = len(launch.load_bits), x.numel() / 128
+    assert loads >= 4
+    assert count(launch).phases == pytest.approx(iterations / 4, rel=0.01)
+    assert count(replace(launch, load_bits=(128,))).phases == pytest.approx(iterations, rel=0.01)
+
+
 @pytest.mark.parametrize("arch", PROFILES)
 def test_softmax_and_matmul_compile(arch):
     with stand_in(PROFILES[arch]) as recorder:

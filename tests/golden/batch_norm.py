@@ -60,7 +60,7 @@ def batch_norm_moments_kernel(x0__ptr, mean_ptr, var_ptr, rows, reds, cols, BLOC
         at = start + tl.arange(0, BLOCK)
         row = (at // cols).to(tl.int64)
         col = at % cols
-        mask = at < last
+        mask = at < rows * cols
         index = (row * reds + red) * cols + col
         x0_ = tl.load(x0__ptr + index, mask=mask)
         count += mask.to(tl.float32)

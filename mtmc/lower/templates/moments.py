@@ -21,7 +21,7 @@ def row_kernel(operand_ptr, mean_ptr, var_ptr, cols, BLOCK: tl.constexpr):
     rest = tl.zeros((BLOCK,), ACC)
     for start in range(first, last, BLOCK):
         col = start + tl.arange(0, BLOCK)
-        mask = col < last
+        mask = col < cols
         index = row * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
         count += mask.to(ACC)
@@ -60,7 +60,7 @@ def chan_kernel(operand_ptr, mean_ptr, var_ptr, rows, reds, cols, BLOCK: tl.cons
         at = start + tl.arange(0, BLOCK)
         row = (at // cols).to(tl.int64)
         col = at % cols
-        mask = at < last
+        mask = at < rows * cols
         index = (row * reds + red) * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
         count += mask.to(ACC)

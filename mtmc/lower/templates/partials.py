@@ -31,10 +31,9 @@ def combine_moments_kernel(means_ptr, vars_ptr, mean_ptr, var_ptr, length, chunk
     tl.store(var_ptr + row, total / length)
 
 
-def launch_combine_moments(means, variances, mean, var, length):
-    """Mean and biased variance of rows of `length` elements from those of equal parts (the last ones shorter or empty)."""
+def launch_combine_moments(means, variances, mean, var, length, chunk):
+    """Mean and biased variance of rows of `length` elements from those of parts of `chunk` (the last ones shorter or empty)."""
     parts = means.shape[1]
-    chunk = triton.cdiv(length, parts)
     combine_moments_kernel[(mean.numel(),)](means, variances, mean, var, length, chunk, PARTS=parts, num_warps=4)
     return mean, var
 
