@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from mtmc.program import Program
@@ -24,7 +25,7 @@ class Action:
     def __getitem__(self, name: str) -> Value:
         return dict(self.params)[name]
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Short stable identity: `kind(region, name=value, …)`."""
         return f"{self.kind}({', '.join([self.region, *(f'{k}={v}' for k, v in self.params)])})"

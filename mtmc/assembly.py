@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -20,14 +20,14 @@ from mtmc.judge import accuracy
 from mtmc.judge.baselines import DEFAULT, select
 from mtmc.judge.cache import Cache
 from mtmc.judge.executor import Limits, LocalProcesses
-from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret, wake
+from mtmc.judge.jobs import Compiled, WakeCompile, WakeGpu, WakeInterpret, wake
 from mtmc.judge.judge import SEARCH_SECONDS, Judge, Variant
 from mtmc.lower import Lowering, lower
 from mtmc.problem import Problem, instantiate, user_code
 from mtmc.program import Program
 from mtmc.search import Evaluator, Moves
 from mtmc.shrink import ShrinkResult, find
-from mtmc.verdict import Verdict
+from mtmc.verdict import Timing, Verdict
 
 FALLBACK_GPU = "h100"
 
@@ -58,7 +58,11 @@ class Options:
 
 
 class Judging(Evaluator, Protocol):
-    """The search's evaluator, the last judgement in a fresh process, and the end of its workers."""
+    """The search's evaluator, the model's word alone, a last judgement in a fresh process, and the end of its workers."""
+
+    def compile_many(self, programs: Sequence[Program]) -> list[Compiled | Verdict]: ...
+
+    def predicted(self, compiled: Compiled | None) -> Timing: ...
 
     def final(self, program: Program) -> Verdict: ...
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from mtmc import cli_learning
+from mtmc import cli_evaluation, cli_learning
 from mtmc.bench.command import bench
 from mtmc.errors import BadInput, InfraError
 
@@ -46,6 +46,7 @@ gpus = typer.Typer(help="The GPUs that are known, with their figures.", invoke_w
 app.add_typer(gpus, name="gpus")
 app.add_typer(bench, name="bench")
 app.add_typer(cli_learning.commands)
+app.add_typer(cli_evaluation.commands)
 
 
 class Format(StrEnum):
@@ -70,7 +71,7 @@ def optimize_command(  # noqa: PLR0913  one parameter an option
     entry: Annotated[str | None, typer.Option(help="Another class: CLASS or file.py:CLASS.")] = None,
     inputs: Annotated[list[str], typer.Option(help='One input, e.g. "x=float32[16,1024]"; repeatable.')] = [],  # noqa: B006
     init: Annotated[str, typer.Option(help='Constructor arguments, e.g. "64, bias=False".')] = "",
-    policy: Annotated[str, typer.Option(help="Who picks the next action: greedy or random.", **Search)] = "greedy",
+    policy: Annotated[str, typer.Option(help="Who picks the next action: greedy, random or model.", **Search)] = "greedy",
     budget: Annotated[int, typer.Option(min=0, help="Candidates to judge.", **Search)] = 40,
     minutes: Annotated[float, typer.Option(min=0, help="Wall time; 0: no limit.", **Search)] = 0.0,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal runs where times are predicted.", **Search)] = 0,

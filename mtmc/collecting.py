@@ -6,7 +6,6 @@ This module says what one problem is and what its tree becomes; `mtmc.crew` spre
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from mtmc.capture import capture
 from mtmc.errors import BadInput, InfraError
 from mtmc.generator import problems
 from mtmc.growth import Growth, Recorder
-from mtmc.judge.cache import versions
+from mtmc.judge.cache import made_with
 from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.problem import Problem
 from mtmc.trajectories import archive
@@ -133,7 +132,7 @@ def _grown(
         device=_device() if setup.measured else "",
         precision=plan.options.precision,
         seed=plan.seed,
-        versions={"python": platform.python_version(), **dict(entry.split(" ", 1) for entry in versions())},
+        versions=made_with(),
         notes=setup.notes,
     )
     if earlier and _same(earlier.provenance, provenance):

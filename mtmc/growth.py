@@ -179,21 +179,8 @@ class Growth:
         except Illegal:
             return None
         cached = edit.after.key in self.recorder.verdicts
-        verdict = self.recorder.judge(edit.after)
-        return Step(
-            index=0,
-            parent=key,
-            child=edit.after.key,
-            action=action,
-            verdict=verdict,
-            reward=reward.graded(verdict),
-            policy=policy,
-            changed_lines=edit.changed_lines,
-            library=edit.library,
-            assertions=edit.assertions,
-            seconds=self.recorder.seconds.get(edit.after.key, 0.0),
-            cached=cached,
-        )
+        step = step_of(action, edit, self.recorder.judge(edit.after))
+        return replace(step, policy=policy, seconds=self.recorder.seconds.get(step.child, 0.0), cached=cached)
 
     def keep(self, step: Step, program: Program) -> None:
         """Note a step, unless it is known or says nothing of its program."""
@@ -282,3 +269,19 @@ class Growth:
             predicted_ms=recorder.predicted.get(key),
             seconds=recorder.seconds.get(key, 0.0),
         )
+
+
+def step_of(action: Action, edit: Edit, verdict: Verdict) -> Step:
+    """The step of an edit that no policy chose."""
+    return Step(
+        index=0,
+        parent=edit.before.key,
+        child=edit.after.key,
+        action=action,
+        verdict=verdict,
+        reward=reward.graded(verdict),
+        policy="",
+        changed_lines=edit.changed_lines,
+        library=edit.library,
+        assertions=edit.assertions,
+    )

@@ -9,6 +9,7 @@ from mtmc.verdict import Infra, Verdict, Verified
 
 SLOWEST = -0.25  # a correct slow program (0.15) still beats a wrong one (0.1)
 SIGMOID_DELTA = 1.8
+STEPWISE_DECAY = 0.9
 
 
 def graded(verdict: Verdict) -> float | None:
@@ -52,3 +53,17 @@ def sigmoid(verdict: Verdict) -> float | None:
     if not isinstance(verdict, Verified):
         return 0.0
     return 1.0 / (1.0 + exp(-(1.0 + verdict.timing.speedup - SIGMOID_DELTA)))
+
+
+def stepwise(verdict: Verdict, faster: bool, number: int) -> float | None:
+    """What step `number` (from 0) earns by itself; None for an infrastructure fault.
+
+    `0.9^number` times the sum of −1 or +0.1 for compiling, −0.5 or +0.5 for being correct (only asked of what compiles), and
+    +1 where the program is `faster` than the one before it.
+    """
+    if isinstance(verdict, Infra):
+        return None
+    if not verdict.compiled:
+        return -(STEPWISE_DECAY**number)
+    earned = 0.1 + (0.5 + faster if verdict.correct else -0.5)
+    return STEPWISE_DECAY**number * earned

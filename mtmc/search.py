@@ -32,7 +32,6 @@ DISCOURAGING = (
     1.05  # an action that was predicted to cost more than 5 % waits for another best program to be predicted again
 )
 MINOR = 0.02  # kernels with less than this share of the time are not tuned by a guided search
-REPAIRS = 2  # repairs tried in a row
 
 
 class Moves(Protocol):
@@ -175,7 +174,7 @@ class Search:
 
     def _select(self, scope: Scope, closed: set[str]) -> str:
         """The program to go on from: a failed one that can be repaired, else one of the front; empty when none is left."""
-        failed = [key for key in reversed(self.tree.keys) if self._repairable(key)]
+        failed = [key for key in reversed(self.tree.keys) if self.tree.repairable(key)]
         keys = (*failed, *self._front())
         return next((key for key in keys if key not in closed and self._legal(key, scope)), "")
 
@@ -198,18 +197,6 @@ class Search:
         steps = [s for s in self.tree.steps if s.parent == key and s.action and s.action.family == "fusion"]
         timings = [(step.child, self.tree.timing(step.child)) for step in steps]
         return [child for child, timing in timings if best and timing and best.speedup <= NEUTRAL * timing.speedup]
-
-    def _repairable(self, key: str) -> bool:
-        """A failed program, not yet repaired, at the end of fewer than REPAIRS repairs and with fewer tried from it."""
-        if self.tree.verdict(key).correct:
-            return False
-        children = [self.tree.verdict(child) for child in self.tree.graph.successors(key)]
-        kinds = [step.action.family for step in self.tree.path(key) if step.action]
-        return (
-            len(children) < REPAIRS
-            and not any(child.correct for child in children)
-            and kinds[-REPAIRS:] != ["repair"] * REPAIRS
-        )
 
     def _legal(self, key: str, scope: Scope) -> list[Action]:
         """Untried actions of a program in this scope, `stop` left out; what was found refused is left out too."""

@@ -15,6 +15,7 @@ from mtmc.verdict import Infra, Timing, Verdict, Verified
 
 GAIN = 1.005
 """A predicted time counts as better only when it is better by more than 0.5 %."""
+REPAIRS = 2  # repairs tried in a row
 
 
 def better(new: Timing, old: Timing) -> bool:
@@ -40,6 +41,18 @@ def candidate_ms(timing: Timing) -> float:
 def reference_ms(timing: Timing) -> float:
     """The same of the reference."""
     return max(timing.reference_ms, timing.reference_host_ms or 0.0) if timing.kind == "predicted" else timing.reference_ms
+
+
+def offered(proposed: Iterable[Action], verdict: Verdict, first: bool) -> list[Action]:
+    """Of the actions proposed for a program those that make sense there, tried or not, `stop` left out.
+
+    A failed program is only repaired; the `first` one of a tree may also be given back to the library.
+    """
+    actions = [action for action in proposed if action.family != "stop"]
+    if verdict.correct:
+        return actions
+    families = ("repair", "library") if first else ("repair",)
+    return [action for action in actions if action.family in families]
 
 
 class Tree:
@@ -90,16 +103,21 @@ class Tree:
         return frozenset(step.action.id for _, _, steps in edges for step in steps if step.action)
 
     def untried(self, key: str, proposed: Iterable[Action]) -> list[Action]:
-        """Of the actions proposed for a program those that were not taken yet, `stop` left out.
-
-        A failed program is only repaired; the first one may also be given back to the library.
-        """
+        """Of the actions offered at a program those that were not taken yet."""
         tried = self.tried(key)
-        actions = [action for action in proposed if action.family != "stop" and action.id not in tried]
+        return [action for action in offered(proposed, self.verdict(key), key == self.root) if action.id not in tried]
+
+    def repairable(self, key: str) -> bool:
+        """A failed program, not yet repaired, at the end of fewer than REPAIRS repairs and with fewer tried from it."""
         if self.verdict(key).correct:
-            return actions
-        families = ("repair", "library") if key == self.root else ("repair",)
-        return [action for action in actions if action.family in families]
+            return False
+        children = [self.verdict(child) for child in self.graph.successors(key)]
+        kinds = [step.action.family for step in self.path(key) if step.action]
+        return (
+            len(children) < REPAIRS
+            and not any(child.correct for child in children)
+            and kinds[-REPAIRS:] != ["repair"] * REPAIRS
+        )
 
     def failures(self, key: str) -> int:
         """Tries from a program in a row, up to the last one, that gained nothing."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from mtmc.errors import BadInput
-from mtmc.policies.greedy import GreedyPolicy
+from mtmc.policies.greedy import GreedyPolicy, ModelPolicy
 from mtmc.policies.policy import Policy
 from mtmc.policies.random import RandomPolicy
 
 POLICIES: dict[str, type[Policy]] = {
     "greedy": GreedyPolicy,
     "random": RandomPolicy,
+    "model": ModelPolicy,
 }
 
 

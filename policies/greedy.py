@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from random import Random
 
 from mtmc.action import Action
@@ -26,6 +27,16 @@ class GreedyPolicy:
             return Choice(view.stop)
         least = min(view.predicted[action.id] for action in worth)
         return Choice(next(action for action in worth if view.predicted[action.id] <= TIE * least))
+
+
+class ModelPolicy:
+    """Takes the lowest predicted time, whatever it is, and what has none after that; stops where nothing else is legal."""
+
+    name = "model"
+    guided = True
+
+    def choose(self, view: View, rng: Random) -> Choice:
+        return Choice(min(view.moves, key=lambda action: view.predicted.get(action.id, inf), default=view.stop))
 
 
 def _worth_a_try(action: Action, view: View) -> bool:

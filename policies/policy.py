@@ -8,6 +8,7 @@ from random import Random
 from typing import Protocol
 
 from mtmc.action import Action
+from mtmc.hardware_profiles import Profile
 from mtmc.program import Program
 from mtmc.step import Step
 from mtmc.tree import Tree
@@ -25,7 +26,8 @@ class View:
     (ms) of the program they lead to; an action that leads to no running program, or was not looked at, is missing. `best_ms`
     is the predicted time of the best program so far (None when nothing was predicted or verified); `measured` tells whether
     verdicts carry measured times, `losing` whether the best program is measured to be no faster than PyTorch. `history`
-    holds the steps from the root to here, `failures` counts the tries from here that gained nothing.
+    holds the steps from the root to here, `failures` counts the tries from here that gained nothing. `profile` is the GPU
+    that the program is for, None where nobody knows.
     """
 
     program: Program
@@ -37,6 +39,7 @@ class View:
     losing: bool = False
     history: tuple[Step, ...] = ()
     failures: int = 0
+    profile: Profile | None = None
 
     @staticmethod
     def at(

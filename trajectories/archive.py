@@ -16,7 +16,6 @@ from __future__ import annotations
 import ast
 import json
 import lzma
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import pairwise
@@ -28,11 +27,14 @@ from mtmc.action import Action
 from mtmc.errors import BadInput
 from mtmc.program import Program, parsed
 from mtmc.step import Step
+from mtmc.trajectories.files import put
 from mtmc.trajectories.trees import Node, Provenance, Question, StoredTree
 from mtmc.verdict import from_json
 
 SCHEMA = 1
 SUFFIX = ".jsonl.xz"
+SAMPLES = Path(__file__).parent / "samples"
+"""A few small trees that come with the package, with predicted times."""
 FIELDS = ("index", "policy", "predicted_ms", "seconds", "cached", "changed_lines", "library", "assertions")
 """Fields of a Step that are stored as they are."""
 
@@ -47,9 +49,7 @@ def write(folder: Path, tree: StoredTree) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = path_of(folder, tree.question.name)
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in _lines(tree))
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(lzma.compress(text.encode(), preset=9))
-    draft.replace(path)
+    put(path, lzma.compress(text.encode(), preset=9))
     return path
 
 

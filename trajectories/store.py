@@ -22,6 +22,7 @@ from typing import IO, Any
 from mtmc.errors import BadInput
 from mtmc.program import Program
 from mtmc.step import SCHEMA_VERSION, Step
+from mtmc.trajectories.files import put
 from mtmc.verdict import Verdict, from_json
 
 SETTLED = ("problem_hash", "gpu", "policy", "seed", "precision", "timing")
@@ -79,7 +80,7 @@ class Run:
         for name in ("programs", "patches"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         lock = _locked(folder)
-        _write(folder / "run.json", _dump({"schema": SCHEMA_VERSION, **asdict(info)}))
+        put(folder / "run.json", _dump({"schema": SCHEMA_VERSION, **asdict(info)}))
         return Run(folder, info, lock)
 
     @staticmethod
@@ -104,7 +105,7 @@ class Run:
         """Record a finished candidate; when this returns it survives a power cut. The step's line is written last."""
         self.write_program(program)
         if step.patch:
-            _write(self.folder / "patches" / f"{step.index:03d}.patch", step.patch)
+            put(self.folder / "patches" / f"{step.index:03d}.patch", step.patch)
         with (self.folder / "steps.jsonl").open("a") as file:
             file.write(json.dumps(step.to_json()) + "\n")
             file.flush()
@@ -117,7 +118,7 @@ class Run:
     def write_program(self, program: Program) -> None:
         path = self.folder / "programs" / f"{program.key}.py"
         if not path.exists():
-            _write(path, program.source)
+            put(path, program.source)
 
     def program(self, key: str) -> Program:
         """The candidate with this key. Raises FileNotFoundError."""
@@ -126,12 +127,12 @@ class Run:
     def finish(self, ending: Ending) -> None:
         """Write `result.json`, and `optimized.py` where there is an answer."""
         if ending.best:
-            _write(self.folder / "optimized.py", self.program(ending.best).source)
+            put(self.folder / "optimized.py", self.program(ending.best).source)
         else:
             (self.folder / "optimized.py").unlink(missing_ok=True)
         final = ending.final.to_json() if ending.final else None
         data = {"reason": ending.reason, "best": ending.best, "final": final, "discarded": ending.discarded}
-        _write(self.folder / "result.json", _dump({"schema": SCHEMA_VERSION, **data}))
+        put(self.folder / "result.json", _dump({"schema": SCHEMA_VERSION, **data}))
 
     def ending(self) -> Ending | None:
         """How the run ended; None while it is under way."""
@@ -142,7 +143,7 @@ class Run:
         return Ending(data["reason"], data["best"], final, tuple(data["discarded"]))
 
     def write_report(self, text: str) -> None:
-        _write(self.folder / "report.md", text)
+        put(self.folder / "report.md", text)
 
     def _read(self) -> Iterator[Step]:
         path = self.folder / "steps.jsonl"
@@ -209,13 +210,3 @@ def _load(path: Path, absent: str) -> dict[str, Any]:
 
 def _dump(data: dict[str, Any]) -> str:
     return json.dumps(data, indent=1) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file in one step: readers see the old text or the new one, never a part."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)

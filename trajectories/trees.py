@@ -51,7 +51,8 @@ class Provenance:
     """Where the verdicts come from. `timing` is `measured` (on `device`) or `predicted` (by the analytic model of `gpu`).
 
     `date` is the day, as YYYY-MM-DD; `budget` counts the programs that were asked for, 0 where time ended the growth before;
-    `growth` names the ways in which the tree was grown, with the programs that each judged.
+    `growth` names the ways in which the tree was grown, with the programs that each judged. `predictor` holds the versions
+    behind the predicted times where these are not `versions`.
     """
 
     gpu: str
@@ -64,6 +65,7 @@ class Provenance:
     growth: Mapping[str, int] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    predictor: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import sqlite3
 import time
 import warnings
@@ -42,6 +43,11 @@ class Key:
 def versions(driver: str = "") -> tuple[str, ...]:
     """Versions of mtmc, torch and triton, a hash of this package's own text, and the GPU driver's version as given."""
     return (*(f"{name} {_version(name)}" for name in ("mtmc", "torch", "triton")), f"code {_code()}", f"driver {driver}")
+
+
+def made_with() -> dict[str, str]:
+    """`versions` by name, and Python's: what a tree of judged programs owes its verdicts to."""
+    return {"python": platform.python_version(), **dict(entry.split(" ", 1) for entry in versions())}
 
 
 @cache

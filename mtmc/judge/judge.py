@@ -214,7 +214,7 @@ class Judge:
         if not isinstance(accuracy, Accuracy):
             return accuracy
         accuracy = replace(accuracy, skipped=(*accuracy.skipped, *seen.notes))
-        timing = self._time(program, compiled, seed, final) if self.measure else self._predicted(compiled)
+        timing = self._time(program, compiled, seed, final) if self.measure else self.predicted(compiled)
         if not isinstance(timing, Timing):
             return timing
         return Verified(timing, accuracy, compiled.launches if compiled else (), seen.findings)
@@ -369,7 +369,7 @@ class Judge:
             outcome = self.executor.submit(replace(job, alone=True)).result()
         return outcome if isinstance(outcome, Timing) else verdict_of(outcome)
 
-    def _predicted(self, compiled: Compiled | None) -> Timing:
+    def predicted(self, compiled: Compiled | None) -> Timing:
         """The model's word; nothing where the candidate could not be compiled without a GPU."""
         if compiled is None:
             return UNTIMED
