@@ -86,7 +86,7 @@ def test_jobs_on_the_cores_run_side_by_side_and_beside_one_on_the_gpu(tmp_path):
     time.sleep(0.05)
     assert jobs.seen == ["a", "ab", "abg"]
     jobs.end()
-    assert jobs.seen[-1] == "h"
+    assert "h" in jobs.seen[-1] and "g" not in jobs.seen[-1]
 
 
 def test_the_gpu_is_shared_by_jobs_that_may_share_it(tmp_path):
