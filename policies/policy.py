@@ -81,8 +81,11 @@ class Choice:
 class Policy(Protocol):
     """`guided` asks the search to predict the outcome of the legal actions before `choose` is called."""
 
-    name: str
-    guided: bool
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def guided(self) -> bool: ...
 
     def choose(self, view: View, rng: Random) -> Choice:
         """Pick from `view.legal`; all randomness comes from `rng`."""
