@@ -1,9 +1,10 @@
 """Best-first search over the Tree of programs, under a budget.
 
 Three stages: the whole program's structure (fusion), then kernel by kernel by their share of the time, then everything
-again, library calls included. Within a stage the best program that still has something to try is looked at; the policy picks
-the action. Every decision draws from a generator seeded by (seed, number of the decision) and every verdict that is
-already known is taken from `known`, so running the loop again over a recorded run replays it, and then goes on.
+again, library calls included; a policy that does not go by stages has only the third. Within a stage the best program
+that still has something to try is looked at; the policy picks the action. Every decision draws from a generator seeded by
+(seed, number of the decision) and every verdict that is already known is taken from `known`, so running the loop again
+over a recorded run replays it, and then goes on.
 """
 
 from __future__ import annotations
@@ -136,8 +137,9 @@ class Search:
         return len(self.programs) - 1
 
     def _scopes(self) -> Iterator[Scope]:
-        yield Scope("model")
-        yield from (Scope(unit) for unit in self._units())
+        if self.policy.staged:
+            yield Scope("model")
+            yield from (Scope(unit) for unit in self._units())
         yield Scope()
 
     def _units(self) -> tuple[str, ...]:

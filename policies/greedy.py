@@ -20,6 +20,7 @@ class GreedyPolicy:
 
     name = "greedy"
     guided = True
+    staged = True
 
     def choose(self, view: View, rng: Random) -> Choice:
         worth = [action for action in view.moves if _worth_a_try(action, view)]

@@ -36,6 +36,7 @@ class LlmPolicy:
     hardware: bool = True
     name: str = "llm"
     guided: bool = False
+    staged: bool = False
 
     def choose(self, view: View, rng: Random) -> Choice:
         """The choice, and the probability of every legal action. Draws nothing from `rng`."""

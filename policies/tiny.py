@@ -1,4 +1,4 @@
-"""A language model of two layers with random weights and a tokenizer of bytes, made on the spot.
+"""A language model of two layers with random weights and a small tokenizer, made on the spot.
 
 It knows nothing. Tests and `--tiny` runs take it where the real weights would be too slow or are not there.
 """
@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from mtmc import actions
 from mtmc.policies.menu import LABELS
 
-WIDTH, LAYERS, CONTEXT = 64, 2, 8192
+WIDTH, LAYERS, CONTEXT, WORDS = 64, 2, 8192, 2000
+ACTIONS = Path(actions.__file__).parent
+SPACE = "Ġ"  # what ByteLevel makes of a space
 END = "<|end|>"
 
 
@@ -44,15 +47,21 @@ def write(folder: Path, seed: int = 0) -> Path:
 
 
 def _tokenizer(folder: Path) -> int:
-    """Bytes, and each label with the space before it, for labels must be one token. Returns the size of the vocabulary."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    """BPE learnt from our own words; a label with the space before it is one token. Returns the size of the vocabulary."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    space = "Ġ"  # what ByteLevel makes of a space
-    names = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(space + label for label in LABELS)]
-    vocabulary = {name: place for place, name in enumerate(names)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[(space, label) for label in LABELS]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    learnt = Tokenizer(models.BPE())
+    learnt.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=WORDS, initial_alphabet=alphabet, show_progress=False)
+    learnt.train_from_iterator([path.read_text() for path in sorted(ACTIONS.glob("*.py"))], trainer)
+    known = json.loads(learnt.to_str())["model"]
+    vocabulary, merges = known["vocab"], [tuple(merge) for merge in known["merges"]]
+    for label in LABELS:  # the last merges: words go before
+        vocabulary.setdefault(f"{SPACE}{label}", len(vocabulary))
+        merges += [(SPACE, label)] if (SPACE, label) not in merges else []
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(END, special=True, normalized=False)])
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "pad_token": END, "model_max_length": CONTEXT}

@@ -303,14 +303,15 @@ def objective(policy: Policy, part: Sequence[Choice], settings: Settings) -> tup
     chances = found.exp()
     kept = torch.stack([stage.reference for stage in stages]).to(device)
     divergence = (chances * (found - kept)).masked_fill(~known, 0.0).sum(-1).mean()
-    entropy = -(chances * found).masked_fill(~known, 0.0).sum(-1) / known.sum(-1).clamp(min=2).log()
-    shortfall = (settings.floor - entropy).clamp(min=0.0).mean()
+    options = known.sum(-1)
+    entropy = (-(chances * found).masked_fill(~known, 0.0).sum(-1) / options.clamp(min=2).log())[options > 1]
+    shortfall = (settings.floor - entropy).clamp(min=0.0).sum() / max(len(entropy), 1)
     loss = -gain + settings.value * error + settings.kl * divergence + settings.lift * shortfall
     figures = {
         "objective": gain,
         "value error": error,
         "divergence from the start": divergence,
-        "entropy": entropy.mean(),
+        "entropy": entropy.sum() / max(len(entropy), 1),
         "clipped": ((ratio - 1).abs() > settings.clip).float().mean(),
     }
     return loss, {name: float(value.detach()) for name, value in figures.items()}
