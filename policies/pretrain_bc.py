@@ -77,20 +77,20 @@ class Data:
 
 
 def pretrain(
-    places: Sequence[Path], out: Path, model: Source, settings: Settings, device: str = "", until: int = 0
+    found: Sequence[StoredTree], out: Path, model: Source, settings: Settings, device: str = "", until: int = 0
 ) -> dict[str, float]:
     """Train, or go on with what `out` holds, to the end or for now `until` a step; the last figures. Raises BadInput."""
-    data = gather(trees(places), settings)
+    data = gather(found, settings)
     out.mkdir(parents=True, exist_ok=True)
     policy = Policy(model, settings.lora, device, settings.seed)
     optimizer = torch.optim.AdamW(policy.trained(), lr=settings.rate, weight_decay=0.0)
     recorded = {**asdict(settings), "model": model.base}
-    found = read_checkpoint(out / "checkpoint.pt", {k: v for k, v in recorded.items() if k not in ("every", "rows")})
+    checkpoint = read_checkpoint(out / "checkpoint.pt", {k: v for k, v in recorded.items() if k not in ("every", "rows")})
     start, least = 0, math.inf
-    if found:
-        policy.restore(found["policy"])
-        optimizer.load_state_dict(found["optimizer"])
-        start, least = found["step"], found["least"]
+    if checkpoint:
+        policy.restore(checkpoint["policy"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        start, least = checkpoint["step"], checkpoint["least"]
     curves = Curves(out, start)
     print(f"{data.counts}; going on after step {start} of {settings.steps}" if start else f"{data.counts}", flush=True)
 
@@ -267,7 +267,7 @@ def pretrain_command(  # noqa: PLR0913  one parameter an option
         expert=changed(base.expert, discount=discount, temperature=temperature, everywhere=everywhere),
         lora=with_rank(base.lora, rank),
     )  # fmt: skip
-    pretrain(places or [SAMPLES], out, start_model(model, tiny_run, out), settings, device, until)
+    pretrain(trees(places or [SAMPLES]), out, start_model(model, tiny_run, out), settings, device, until)
 
 
 def with_rank(lora: Lora, rank: int | None) -> Lora:

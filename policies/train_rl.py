@@ -134,11 +134,11 @@ class Open:
 
 
 def train(
-    places: Sequence[Path], out: Path, model: Source, settings: Settings, device: str = "", until: int = 0
+    found: Sequence[StoredTree], out: Path, model: Source, settings: Settings, device: str = "", until: int = 0
 ) -> dict[str, float]:
     """Train, or go on with what `out` holds, to the end or `until` an iteration; the last figures. Raises BadInput."""
-    found = [tree for tree in trees(places) if not settings.gpus or tree.provenance.gpu in settings.gpus]
-    usable = [tree for tree in found if tree.edges(tree.root) and not is_held_out(tree, settings.held_out)]
+    wanted = [tree for tree in found if not settings.gpus or tree.provenance.gpu in settings.gpus]
+    usable = [tree for tree in wanted if tree.edges(tree.root) and not is_held_out(tree, settings.held_out)]
     if not usable:
         raise BadInput("There is no tree to train on: none has a known step from its first program.")
     out.mkdir(parents=True, exist_ok=True)
@@ -360,7 +360,7 @@ def train_command(  # noqa: PLR0913  one parameter an option
         floor=floor, opened=opened, discount=discount, reward=reward, seed=seed, held_out=held_out, known=known,
         hardware=hardware, gpus=tuple(gpu) if gpu else None, lora=with_rank(base.lora, rank),
     )  # fmt: skip
-    train(places or [SAMPLES], out, start_model(model, tiny_run, out), settings, device, until)
+    train(trees(places or [SAMPLES]), out, start_model(model, tiny_run, out), settings, device, until)
 
 
 if __name__ == "__main__":

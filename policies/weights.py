@@ -51,6 +51,8 @@ def source(text: str, notify: Callable[[str], None] = lambda _: None) -> Source:
     folder = Path(adapter) if plus else None
     if folder and not (folder / "adapter_config.json").is_file():
         raise BadInput(f"{adapter} is no adapter: it has no adapter_config.json.")
+    if base.startswith(("/", "./", "../")) and not Path(base).is_dir():
+        raise BadInput(f"There is no folder {base} of a language model.")
     if base:
         return Source(base, folder)
     return Source(str(default_folder(notify)), folder if plus else shipped_adapter())

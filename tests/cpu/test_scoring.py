@@ -82,5 +82,7 @@ def test_a_folder_names_a_policy_and_what_is_none_is_refused(folder, tmp_path):
     assert policies.load(f"llm:{folder}").choose(SEEN, Random(0)).action in SEEN.legal
     with pytest.raises(BadInput, match="cannot be loaded as a causal language model"):
         policies.load(f"llm:{tmp_path}")
+    with pytest.raises(BadInput, match="no folder"):
+        policies.load(f"llm:{tmp_path}/absent")
     with pytest.raises(BadInput, match="no adapter"):
         policies.load(f"llm:{folder}+{tmp_path}")

@@ -20,6 +20,7 @@ from mtmc.policies.menu import Option
 from mtmc.policies.model import Lora, Policy, masks
 from mtmc.policies.weights import Source
 
+SAMPLES = trees([pretrain_bc.SAMPLES])
 CLONING = replace(pretrain_bc.TINY, steps=4, every=2, batch=2, rows=2, looked_at=4)
 
 
@@ -59,10 +60,10 @@ def test_cloning_lowers_the_loss(model, stored):  # noqa: F811
 
 
 def test_a_resumed_cloning_ends_as_an_unbroken_one_and_its_adapter_is_a_policy(model, tmp_path):
-    whole = pretrain_bc.pretrain([pretrain_bc.SAMPLES], tmp_path / "whole", model, CLONING, "cpu")
-    other = pretrain_bc.pretrain([pretrain_bc.SAMPLES], tmp_path / "cut", model, CLONING, "cpu", until=2)
+    whole = pretrain_bc.pretrain(SAMPLES, tmp_path / "whole", model, CLONING, "cpu")
+    other = pretrain_bc.pretrain(SAMPLES, tmp_path / "cut", model, CLONING, "cpu", until=2)
     assert other != whole
-    resumed = pretrain_bc.pretrain([pretrain_bc.SAMPLES], tmp_path / "cut", model, CLONING, "cpu")
+    resumed = pretrain_bc.pretrain(SAMPLES, tmp_path / "cut", model, CLONING, "cpu")
     assert resumed["loss/learnt"] == pytest.approx(whole["loss/learnt"], rel=1e-4)
     assert [row["step"] for row in read(tmp_path / "cut")] == [2, 4]
     assert (tmp_path / "cut/curves.png").read_bytes().startswith(b"\x89PNG") and list(
@@ -71,7 +72,7 @@ def test_a_resumed_cloning_ends_as_an_unbroken_one_and_its_adapter_is_a_policy(m
     policy = policies.load(f"llm:{model.base}+{tmp_path}/cut/adapter")
     assert policy.choose(view(), Random(0)).action in view().legal
     with pytest.raises(BadInput, match="cannot be resumed: rate was"):
-        pretrain_bc.pretrain([pretrain_bc.SAMPLES], tmp_path / "cut", model, replace(CLONING, rate=1.0), "cpu")
+        pretrain_bc.pretrain(SAMPLES, tmp_path / "cut", model, replace(CLONING, rate=1.0), "cpu")
 
 
 def test_every_stage_comes_once_an_epoch(stored):  # noqa: F811
@@ -84,10 +85,10 @@ def test_every_stage_comes_once_an_epoch(stored):  # noqa: F811
 
 def test_reinforcement_runs_resumes_and_refuses_other_settings(model, tmp_path):
     settings = replace(train_rl.TINY, iterations=2, walks=2, horizon=2)
-    train_rl.train([pretrain_bc.SAMPLES], tmp_path / "rl", model, settings, "cpu", until=1)
+    train_rl.train(SAMPLES, tmp_path / "rl", model, settings, "cpu", until=1)
     with pytest.raises(BadInput, match="cannot be resumed: kl was"):
-        train_rl.train([pretrain_bc.SAMPLES], tmp_path / "rl", model, replace(settings, kl=1.0), "cpu")
-    figures = train_rl.train([pretrain_bc.SAMPLES], tmp_path / "rl", model, settings, "cpu")
+        train_rl.train(SAMPLES, tmp_path / "rl", model, replace(settings, kl=1.0), "cpu")
+    figures = train_rl.train(SAMPLES, tmp_path / "rl", model, settings, "cpu")
     assert {"return", "entropy", "divergence from the start", "value error"} <= set(figures)
     rows = (tmp_path / "rl/metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["step"] for row in rows] == [1, 2]
@@ -124,6 +125,6 @@ def test_advantages_are_the_discounted_surprises():
 
 
 def test_the_curriculum_opens_grade_by_grade():
-    found = trees([pretrain_bc.SAMPLES])
+    found = SAMPLES
     grades = [{tree.question.grade for tree in train_rl.curriculum(found, p, 0.5)} for p in (0.0, 0.11, 0.21, 0.5, 1.0)]
     assert grades == [{1}, {1, 2}, {1, 2, 3}, {1, 2, 3}, {1, 2, 3}]
