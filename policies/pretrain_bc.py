@@ -16,9 +16,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any
@@ -44,7 +48,8 @@ class Settings:
     """Everything that decides what is learnt. `steps` updates of `batch` stages each, `rows` of them in memory at once.
 
     The learning rate rises over the first `warmup` part of the steps and falls as a cosine to a tenth. `held_out` is the
-    part of structures that is only looked at; `known` shows only actions with a known outcome.
+    part of structures that is only looked at; `known` shows only actions with a known outcome. Prompts are written by `jobs`
+    processes, 0 for as many as there are cores.
     """
 
     steps: int = 2000
@@ -62,9 +67,10 @@ class Settings:
     lora: Lora = Lora()
     expert: Expert = Expert()
     gpus: tuple[str, ...] = ()
+    jobs: int = 0
 
 
-TINY = Settings(steps=20, batch=4, rows=4, rate=3e-3, every=5, looked_at=32, held_out=0.2, lora=Lora(4, 8))
+TINY = Settings(steps=20, batch=4, rows=4, rate=3e-3, every=5, looked_at=32, held_out=0.2, lora=Lora(4, 8), jobs=1)
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,9 @@ def pretrain(
     policy = Policy(model, settings.lora, device, settings.seed)
     optimizer = torch.optim.AdamW(policy.trained(), lr=settings.rate, weight_decay=0.0)
     recorded = {**asdict(settings), "model": model.base}
-    checkpoint = read_checkpoint(out / "checkpoint.pt", {k: v for k, v in recorded.items() if k not in ("every", "rows")})
+    checkpoint = read_checkpoint(
+        out / "checkpoint.pt", {k: v for k, v in recorded.items() if k not in ("every", "rows", "jobs")}
+    )
     start, least = 0, math.inf
     if checkpoint:
         policy.restore(checkpoint["policy"])
@@ -131,14 +139,28 @@ def gather(found: Sequence[StoredTree], settings: Settings) -> Data:
     wanted = [tree for tree in found if not settings.gpus or tree.provenance.gpu in settings.gpus]
     parts: dict[bool, list[Stage]] = {True: [], False: []}
     count = {True: 0, False: 0}
-    for tree in wanted:
+    for tree, found_there in zip(wanted, _all_stages(wanted, settings), strict=True):
         out = is_held_out(tree, settings.held_out)
-        parts[out] += stages(tree, settings.expert, settings.known, settings.hardware)
+        parts[out] += found_there
         count[out] += 1
     if not parts[False]:
         raise BadInput("There is no decision to learn from: no tree has a program with two known ways on.")
     counts = {"trees": count[False], "stages": len(parts[False]), "held out": count[True], "their stages": len(parts[True])}
     return Data(tuple(parts[False]), tuple(parts[True]), counts)
+
+
+def _all_stages(wanted: Sequence[StoredTree], settings: Settings) -> Iterator[list[Stage]]:
+    """The stages of each tree; writing a prompt takes about 10 ms, and there are thousands."""
+    jobs = min(settings.jobs or len(os.sched_getaffinity(0)), len(wanted))
+    if jobs <= 1:
+        yield from (_stages_of(settings, tree) for tree in wanted)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        yield from pool.map(partial(_stages_of, settings), wanted)
+
+
+def _stages_of(settings: Settings, tree: StoredTree) -> list[Stage]:
+    return list(stages(tree, settings.expert, settings.known, settings.hardware))
 
 
 def is_held_out(tree: StoredTree, share: float) -> bool:
@@ -249,6 +271,7 @@ def pretrain_command(  # noqa: PLR0913  one parameter an option
     rank: Annotated[Count, typer.Option(min=1, help="Rank of the adapter.")] = None,
     every: Annotated[Count, typer.Option(min=1, help="Updates between looks at held-out trees, and checkpoints.")] = None,
     looked_at: Annotated[Count, typer.Option(min=1, help="Held-out menus looked at.")] = None,
+    jobs: Annotated[Count, typer.Option(min=0, help="Processes that write prompts; 0: one a core.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal batches.")] = None,
     until: Annotated[int, typer.Option(help="Stop after this update for now; 0: at the end.")] = 0,
     held_out_share: Share = None,
@@ -262,7 +285,7 @@ def pretrain_command(  # noqa: PLR0913  one parameter an option
     """Behaviour cloning: learn to take the steps that were best in stored trees; writes an adapter."""
     base = TINY if tiny_run else Settings()
     settings = changed(
-        base, steps=steps, batch=batch, rows=rows, rate=rate, every=every, looked_at=looked_at, seed=seed,
+        base, steps=steps, batch=batch, rows=rows, rate=rate, every=every, looked_at=looked_at, seed=seed, jobs=jobs,
         held_out=held_out_share, known=known, hardware=hardware, gpus=tuple(gpu) if gpu else None,
         expert=changed(base.expert, discount=discount, temperature=temperature, everywhere=everywhere),
         lora=with_rank(base.lora, rank),
