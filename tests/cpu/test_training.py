@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from random import Random
 
@@ -11,7 +12,7 @@ import torch
 from policy_views import view
 from test_decisions import INFO, stored  # noqa: F401
 
-from mtmc import policies
+from mtmc import cli, policies
 from mtmc.errors import BadInput
 from mtmc.policies import pretrain_bc, tiny, train_rl
 from mtmc.policies.curves import read
@@ -128,3 +129,17 @@ def test_the_curriculum_opens_grade_by_grade():
     found = SAMPLES
     grades = [{tree.question.grade for tree in train_rl.curriculum(found, p, 0.5)} for p in (0.0, 0.11, 0.21, 0.5, 1.0)]
     assert grades == [{1}, {1, 2}, {1, 2, 3}, {1, 2, 3}, {1, 2, 3}]
+
+
+@pytest.mark.parametrize(("command", "option"), [("pretrain", "--temperature"), ("train", "--horizon")])
+def test_the_command_hands_its_options_on(command, option, monkeypatch, capsys):
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["mtmc", command, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, *capsys.readouterr()
+
+    code, out, _ = call("--help")
+    assert not code and option in out
+    code, _, err = call("/nowhere")
+    assert code == 2 and err == "mtmc: /nowhere is no folder of trees or runs.\n"
