@@ -10,13 +10,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache
 from pathlib import Path
 from random import Random
 
 from mtmc.action import Action
 from mtmc.errors import BadInput
-from mtmc.hardware_profiles import Profile, load
 from mtmc.policies import prompt
 from mtmc.policies.menu import Menu, menu
 from mtmc.policies.policy import View
@@ -83,7 +81,7 @@ def view(replay: Replay, key: str, known: bool = False) -> View:
     seen = replay.view(key, guided=False)
     edges = replay.stored.edges(key)
     legal = tuple(action for action in seen.moves if not known or action.id in edges)
-    return replace(seen, legal=(*legal, seen.stop), profile=profile(replay.stored.provenance.gpu))
+    return replace(seen, legal=(*legal, seen.stop))
 
 
 def stages(tree: StoredTree, expert: Expert = Expert(), known: bool = False, hardware: bool = True) -> Iterator[Stage]:
@@ -130,12 +128,6 @@ def best_path(tree: StoredTree, worth: Mapping[str, Mapping[str, float]]) -> lis
             break
         path.append(child)
     return [key for key in path if key in worth]
-
-
-@cache
-def profile(gpu: str) -> Profile:
-    """The profile of that name, read once."""
-    return load(gpu)
 
 
 def _levels(tree: StoredTree) -> dict[str, float]:

@@ -3,10 +3,11 @@
     mtmc pretrain trees/ --out runs/bc          (or python -m mtmc.policies.pretrain_bc)
 
 1. Trees become stages: at each program a menu, and the share of each option in what the expert takes, which looks the worth
-   of every known step up in the tree (`decisions`). Trees are held out by operator structure.
+   of every known step up in the tree (`decisions`). Structures held out for evaluation are left
+   out, and some others are only watched.
 2. Each step shows the model a batch of menus with their options in a new order, and lowers the cross-entropy between the
    expert's shares and the model's softmax over the labels of the options that have a known outcome.
-3. From time to time: loss and accuracy on held-out stages, curves, a checkpoint; the adapter of the least held-out loss is
+3. From time to time: loss and accuracy on watched stages, curves, a checkpoint; the adapter of the least watched loss is
    kept in `adapter/`.
 
 Every batch follows from the seed and the number of the step alone, so a resumed run goes on as if it had never stopped.
@@ -37,9 +38,9 @@ from mtmc.policies.curves import Curves
 from mtmc.policies.decisions import Expert, Stage, stages, trees
 from mtmc.policies.model import Lora, Policy, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.weights import Source, source
+from mtmc.trajectories import archive
 from mtmc.trajectories.trees import StoredTree
 
-SAMPLES = Path(__file__).parents[1] / "trajectories" / "samples"
 BEST = 0.9  # an option is among the best when its share is at least this part of the largest
 
 
@@ -47,9 +48,9 @@ BEST = 0.9  # an option is among the best when its share is at least this part o
 class Settings:
     """Everything that decides what is learnt. `steps` updates of `batch` stages each, `rows` of them in memory at once.
 
-    The learning rate rises over the first `warmup` part of the steps and falls as a cosine to a tenth. `held_out` is the
-    part of structures that is only looked at; `known` shows only actions with a known outcome. Prompts are written by `jobs`
-    processes, 0 for as many as there are cores.
+    The learning rate rises over the first `warmup` part of the steps and falls as a cosine to a tenth. `watched` is the
+    part of the structures that is only looked at; `known` shows only actions with a known outcome. `jobs` processes write
+    the prompts, 0 for as many as there are cores.
     """
 
     steps: int = 2000
@@ -59,7 +60,7 @@ class Settings:
     warmup: float = 0.05
     clip: float = 1.0
     seed: int = 0
-    held_out: float = 0.1
+    watched: float = 0.1
     every: int = 100
     looked_at: int = 512
     known: bool = False
@@ -70,15 +71,15 @@ class Settings:
     jobs: int = 0
 
 
-TINY = Settings(steps=20, batch=4, rows=4, rate=3e-3, every=5, looked_at=32, held_out=0.2, lora=Lora(4, 8), jobs=1)
+TINY = Settings(steps=20, batch=4, rows=4, rate=3e-3, every=5, looked_at=32, watched=0.3, lora=Lora(4, 8), jobs=1)
 
 
 @dataclass(frozen=True)
 class Data:
-    """Stages to learn from and stages held out, with the numbers of their trees."""
+    """Stages to learn from and stages that are only looked at, with the numbers of their trees."""
 
     learnt: tuple[Stage, ...]
-    held_out: tuple[Stage, ...]
+    watched: tuple[Stage, ...]
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -119,12 +120,12 @@ def pretrain(
 
         if step % settings.every == 0 or step == last:
             figures = {"loss/learnt": sums.loss, "accuracy/learnt": sums.accuracy, "gradient norm": float(norm)}
-            figures |= held_out(policy, data, settings)
+            figures |= look(policy, data, settings)
             figures["seconds a step"] = (time.monotonic() - began) / sums.steps(settings.batch)
             curves.add(step, figures)
             curves.draw()
-            if figures.get("loss/held out", figures["loss/learnt"]) < least:
-                least = figures.get("loss/held out", figures["loss/learnt"])
+            if figures.get("loss/watched", figures["loss/learnt"]) < least:
+                least = figures.get("loss/watched", figures["loss/learnt"])
                 policy.save(out / "adapter")
             state = {"policy": policy.state(), "optimizer": optimizer.state_dict(), "step": step, "least": least}
             write_checkpoint(out / "checkpoint.pt", {**state, "settings": recorded})
@@ -135,18 +136,23 @@ def pretrain(
 
 
 def gather(found: Sequence[StoredTree], settings: Settings) -> Data:
-    """Stages of all trees of the wanted GPUs, held out by structure. Raises BadInput where nothing is left to learn from."""
-    wanted = [tree for tree in found if not settings.gpus or tree.provenance.gpu in settings.gpus]
+    """Stages of the trees of the wanted GPUs, evaluation's left out. Raises BadInput where nothing is left to learn from."""
+    wanted = usable(found, settings.gpus)
     parts: dict[bool, list[Stage]] = {True: [], False: []}
     count = {True: 0, False: 0}
     for tree, found_there in zip(wanted, _all_stages(wanted, settings), strict=True):
-        out = is_held_out(tree, settings.held_out)
+        out = is_watched(tree, settings.watched)
         parts[out] += found_there
         count[out] += 1
     if not parts[False]:
         raise BadInput("There is no decision to learn from: no tree has a program with two known ways on.")
-    counts = {"trees": count[False], "stages": len(parts[False]), "held out": count[True], "their stages": len(parts[True])}
+    counts = {"trees": count[False], "stages": len(parts[False]), "watched": count[True], "their stages": len(parts[True])}
     return Data(tuple(parts[False]), tuple(parts[True]), counts)
+
+
+def usable(found: Sequence[StoredTree], gpus: Sequence[str]) -> list[StoredTree]:
+    """The trees of these profiles (of all where none is named) that are not kept for evaluation."""
+    return [tree for tree in found if not tree.question.held_out and (not gpus or tree.provenance.gpu in gpus)]
 
 
 def _all_stages(wanted: Sequence[StoredTree], settings: Settings) -> Iterator[list[Stage]]:
@@ -163,7 +169,7 @@ def _stages_of(settings: Settings, tree: StoredTree) -> list[Stage]:
     return list(stages(tree, settings.expert, settings.known, settings.hardware))
 
 
-def is_held_out(tree: StoredTree, share: float) -> bool:
+def is_watched(tree: StoredTree, share: float) -> bool:
     """By the hash of the operator structure (of the name where it is unknown): equal structures are on one side."""
     name = tree.question.structure or tree.question.name
     return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) < share * 2**32
@@ -200,14 +206,14 @@ def compare(policy: Policy, batch: Sequence[Stage]) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def held_out(policy: Policy, data: Data, settings: Settings) -> dict[str, float]:
-    """Loss and accuracy on the held-out stages; nothing where none is held out."""
+def look(policy: Policy, data: Data, settings: Settings) -> dict[str, float]:
+    """Loss and accuracy on the watched stages; nothing where there are none."""
     policy.eval()
     sums = _Sums()
-    for part in _parts(list(data.held_out[: settings.looked_at]), settings.rows):
+    for part in _parts(list(data.watched[: settings.looked_at]), settings.rows):
         sums.add(*compare(policy, part), part)
     policy.train()
-    return {"loss/held out": sums.loss, "accuracy/held out": sums.accuracy} if sums.weight else {}
+    return {"loss/watched": sums.loss, "accuracy/watched": sums.accuracy} if sums.weight else {}
 
 
 @dataclass
@@ -249,7 +255,6 @@ Places = Annotated[list[Path] | None, typer.Argument(help="Folders of trees or o
 Out = Annotated[Path, typer.Option(help="Folder of checkpoint, curves and adapter; a run there is resumed.")]
 Device = Annotated[str, typer.Option(help="cuda, cuda:1, cpu; else the GPU where there is one.")]
 TinyRun = Annotated[bool, typer.Option("--tiny", help="A model of random weights, few steps: under a minute.")]
-Share = Annotated[float | None, typer.Option("--held-out", min=0, max=0.9, help="Part of structures not trained on.")]
 Known = Annotated[bool | None, typer.Option("--known/--all-legal", help="Actions that menus show.")]
 Hardware = Annotated[bool | None, typer.Option("--hardware/--no-hardware", help="Show the GPU's card.")]
 Gpus = Annotated[list[str] | None, typer.Option(help="Only trees of this profile; repeatable.")]
@@ -269,12 +274,12 @@ def pretrain_command(  # noqa: PLR0913  one parameter an option
     rows: Annotated[Count, typer.Option(min=1, help="Menus in memory at once.")] = None,
     rate: Annotated[Number, typer.Option(min=0, help="Largest learning rate.")] = None,
     rank: Annotated[Count, typer.Option(min=1, help="Rank of the adapter.")] = None,
-    every: Annotated[Count, typer.Option(min=1, help="Updates between looks at held-out trees, and checkpoints.")] = None,
-    looked_at: Annotated[Count, typer.Option(min=1, help="Held-out menus looked at.")] = None,
+    every: Annotated[Count, typer.Option(min=1, help="Updates between looks at watched trees, and checkpoints.")] = None,
+    looked_at: Annotated[Count, typer.Option(min=1, help="Menus of watched trees looked at.")] = None,
     jobs: Annotated[Count, typer.Option(min=0, help="Processes that write prompts; 0: one a core.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal batches.")] = None,
     until: Annotated[int, typer.Option(help="Stop after this update for now; 0: at the end.")] = 0,
-    held_out_share: Share = None,
+    watched: Annotated[Number, typer.Option(min=0, max=0.9, help="Part of the structures only looked at.")] = None,
     discount: Annotated[Number, typer.Option(min=0, help="Of a gain that comes one step later.")] = None,
     temperature: Annotated[Number, typer.Option(min=0, help="Of the expert's choice, in log speed-up.")] = None,
     everywhere: Annotated[bool | None, typer.Option("--everywhere/--best-paths", help="Which programs to learn at.")] = None,
@@ -286,11 +291,11 @@ def pretrain_command(  # noqa: PLR0913  one parameter an option
     base = TINY if tiny_run else Settings()
     settings = changed(
         base, steps=steps, batch=batch, rows=rows, rate=rate, every=every, looked_at=looked_at, seed=seed, jobs=jobs,
-        held_out=held_out_share, known=known, hardware=hardware, gpus=tuple(gpu) if gpu else None,
+        watched=watched, known=known, hardware=hardware, gpus=tuple(gpu) if gpu else None,
         expert=changed(base.expert, discount=discount, temperature=temperature, everywhere=everywhere),
         lora=with_rank(base.lora, rank),
     )  # fmt: skip
-    pretrain(trees(places or [SAMPLES]), out, start_model(model, tiny_run, out), settings, device, until)
+    pretrain(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, until)
 
 
 def with_rank(lora: Lora, rank: int | None) -> Lora:

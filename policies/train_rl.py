@@ -38,7 +38,6 @@ from mtmc.policies.decisions import trees
 from mtmc.policies.menu import Menu, menu
 from mtmc.policies.model import Lora, Policy, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.pretrain_bc import (
-    SAMPLES,
     Count,
     Device,
     Gpus,
@@ -47,15 +46,15 @@ from mtmc.policies.pretrain_bc import (
     Number,
     Out,
     Places,
-    Share,
     TinyRun,
     changed,
-    is_held_out,
     start_model,
+    usable,
     with_rank,
 )
 from mtmc.policies.walk import REWARDS, Walk
 from mtmc.policies.weights import Source
+from mtmc.trajectories import archive
 from mtmc.trajectories.trees import StoredTree
 
 GRADES = 5
@@ -90,16 +89,13 @@ class Settings:
     opened: float = 0.5
     reward: str = "graded"
     seed: int = 0
-    held_out: float = 0.1
     known: bool = False
     hardware: bool = True
     lora: Lora = Lora()
     gpus: tuple[str, ...] = ()
 
 
-TINY = Settings(
-    iterations=3, walks=6, horizon=4, passes=1, batch=8, rows=8, rate=1e-3, opened=0.0, held_out=0.2, lora=Lora(4, 8)
-)
+TINY = Settings(iterations=3, walks=6, horizon=4, passes=1, batch=8, rows=8, rate=1e-3, opened=0.0, lora=Lora(4, 8))
 
 
 @dataclass
@@ -137,9 +133,8 @@ def train(
     found: Sequence[StoredTree], out: Path, model: Source, settings: Settings, device: str = "", until: int = 0
 ) -> dict[str, float]:
     """Train, or go on with what `out` holds, to the end or `until` an iteration; the last figures. Raises BadInput."""
-    wanted = [tree for tree in found if not settings.gpus or tree.provenance.gpu in settings.gpus]
-    usable = [tree for tree in wanted if tree.edges(tree.root) and not is_held_out(tree, settings.held_out)]
-    if not usable:
+    able = [tree for tree in usable(found, settings.gpus) if tree.edges(tree.root)]
+    if not able:
         raise BadInput("There is no tree to train on: none has a known step from its first program.")
     out.mkdir(parents=True, exist_ok=True)
     policy = Policy(model, settings.lora, device, settings.seed)
@@ -157,11 +152,11 @@ def train(
         optimizer.load_state_dict(checkpoint["optimizer"])
         start = checkpoint["iteration"]
     curves = Curves(out, start)
-    print(f"{len(usable)} trees, iterations {start + 1} to {settings.iterations}", flush=True)
+    print(f"{len(able)} trees, iterations {start + 1} to {settings.iterations}", flush=True)
 
     for iteration in range(start + 1, (until or settings.iterations) + 1):
         began, rng = time.monotonic(), Random(f"{settings.seed}:{iteration}")
-        allowed = curriculum(usable, iteration / settings.iterations, settings.opened)
+        allowed = curriculum(able, iteration / settings.iterations, settings.opened)
         walks = [Walk(rng.choice(allowed), settings.horizon, settings.reward, settings.known) for _ in range(settings.walks)]
         choices = roll_out(policy, walks, settings, rng)
         for walk, made in zip(walks, choices, strict=True):
@@ -346,7 +341,6 @@ def train_command(  # noqa: PLR0913  one parameter an option
     rank: Annotated[Count, typer.Option(min=1, help="Rank of a new adapter.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal walks.")] = None,
     until: Annotated[int, typer.Option(help="Stop after this iteration for now; 0: at the end.")] = 0,
-    held_out: Share = None,
     known: Known = None,
     hardware: Hardware = None,
     gpu: Gpus = None,
@@ -357,10 +351,10 @@ def train_command(  # noqa: PLR0913  one parameter an option
     base = TINY if tiny_run else Settings()
     settings = changed(
         base, iterations=iterations, walks=walks, horizon=horizon, passes=passes, batch=batch, rows=rows, rate=rate, kl=kl,
-        floor=floor, opened=opened, discount=discount, reward=reward, seed=seed, held_out=held_out, known=known,
+        floor=floor, opened=opened, discount=discount, reward=reward, seed=seed, known=known,
         hardware=hardware, gpus=tuple(gpu) if gpu else None, lora=with_rank(base.lora, rank),
     )  # fmt: skip
-    train(trees(places or [SAMPLES]), out, start_model(model, tiny_run, out), settings, device, until)
+    train(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, until)
 
 
 if __name__ == "__main__":

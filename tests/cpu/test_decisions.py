@@ -13,9 +13,9 @@ from mtmc import policies
 from mtmc.errors import BadInput
 from mtmc.policies import decisions
 from mtmc.policies.decisions import Expert
-from mtmc.policies.pretrain_bc import SAMPLES
 from mtmc.policies.walk import Walk
 from mtmc.search import Limits, Search
+from mtmc.trajectories import archive
 from mtmc.trajectories.store import Ending, Run, RunInfo
 
 INFO = RunInfo("world", "hash", "world.py", "Model", "h100", "random", 0, 60, 0.0, "strict", "predicted")
@@ -105,7 +105,7 @@ def test_an_action_is_not_offered_twice_at_a_program(stored):
 
 
 def test_the_samples_can_be_read_and_a_folder_without_trees_is_refused(tmp_path):
-    found = decisions.trees([SAMPLES])
+    found = decisions.trees([archive.SAMPLES])
     assert len(found) >= 5 and all(list(decisions.stages(tree)) for tree in found)
     with pytest.raises(BadInput, match="There are no trees"):
         decisions.trees([tmp_path])

@@ -20,8 +20,9 @@ from mtmc.policies.decisions import trees
 from mtmc.policies.menu import Option
 from mtmc.policies.model import Lora, Policy, masks
 from mtmc.policies.weights import Source
+from mtmc.trajectories import archive
 
-SAMPLES = trees([pretrain_bc.SAMPLES])
+SAMPLES = trees([archive.SAMPLES])
 CLONING = replace(pretrain_bc.TINY, steps=4, every=2, batch=2, rows=2, looked_at=4)
 
 
@@ -77,7 +78,7 @@ def test_a_resumed_cloning_ends_as_an_unbroken_one_and_its_adapter_is_a_policy(m
 
 
 def test_every_stage_comes_once_an_epoch(stored):  # noqa: F811
-    data = pretrain_bc.gather([stored], replace(CLONING, held_out=0.0))
+    data = pretrain_bc.gather([stored], replace(CLONING, watched=0.0))
     settings, size = replace(CLONING, batch=5), len(data.learnt)
     drawn = [stage.prefix for step in range(1, size + 1) for stage in pretrain_bc.draw(data.learnt, step, settings)]
     for epoch in range(5):
