@@ -202,4 +202,4 @@ def _libraries() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise BadInput(f"Training needs libraries that are not here ({error}): pip install 'mtmc[policy]'.") from error
+        raise BadInput(f"Training needs libraries that are not here ({error}): pip install 'mtmc[train]'.") from error

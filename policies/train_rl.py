@@ -30,11 +30,11 @@ import torch
 import typer
 from torch import Tensor
 
-from mtmc.action import Action
 from mtmc.errors import BadInput, guarded
 from mtmc.policies import prompt
 from mtmc.policies.curves import Curves
 from mtmc.policies.decisions import trees
+from mtmc.policies.environment import REWARDS
 from mtmc.policies.menu import Menu, menu
 from mtmc.policies.model import Lora, Policy, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.pretrain_bc import (
@@ -52,7 +52,7 @@ from mtmc.policies.pretrain_bc import (
     usable,
     with_rank,
 )
-from mtmc.policies.walk import REWARDS, Walk
+from mtmc.policies.walk import Walk
 from mtmc.policies.weights import Source
 from mtmc.trajectories import archive
 from mtmc.trajectories.trees import StoredTree
@@ -213,7 +213,7 @@ def _choose(policy: Policy, level: list[Open], rows: int, rng: Random) -> list[O
     deeper: list[Open] = []
     for part in _parts(level, rows):
         tokens = [policy.ids(at.prefix) + policy.ids(prompt.text(at.options)) for at in part]
-        says = [[any(_has_a_say(at.walk, action) for action in option.actions) for option in at.options] for at in part]
+        says = [[any(map(at.walk.has_a_say, option.actions)) for option in at.options] for at in part]
         known = masks(says, policy.device)
         found, values = policy(tokens, known)
         references = policy.reference(tokens, known).cpu()
@@ -230,10 +230,6 @@ def _choose(policy: Policy, level: list[Open], rows: int, rng: Random) -> list[O
             else:
                 at.walk.take(actions[0])
     return deeper
-
-
-def _has_a_say(walk: Walk, action: Action) -> bool:
-    return action.family == "stop" or action.id in walk.stored.edges(walk.key)
 
 
 def credit(made: Sequence[Choice], rewards: Sequence[float], settings: Settings) -> None:

@@ -1,30 +1,22 @@
-"""Walks over stored trees, for training by reinforcement: what is seen, what a choice leads to, what it earns.
-
-A walk goes on from a verified program or from a failed one that can be repaired; from any other failure it goes back to
-where it came from, and earns the difference back, so that the rewards of a walk add up to what it kept. It ends with `stop`,
-after `horizon` steps, or where nothing known is left to try.
-"""
+"""Walks over stored trees, for training by reinforcement: the environment as a policy sees it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from mtmc import reward
 from mtmc.action import Action
-from mtmc.policies import decisions
+from mtmc.policies.environment import StoredTrees
 from mtmc.policies.policy import View
-from mtmc.policies.replay import Replay
 from mtmc.trajectories.trees import StoredTree
-from mtmc.verdict import Verdict
-
-Reward = Callable[[Verdict], float | None]
-REWARDS: dict[str, Reward] = {"graded": reward.graded, "sigmoid": reward.sigmoid}
 
 
 @dataclass
 class Walk:
-    """One walk. `rewards` holds what each step earned; `view` is None when it is over."""
+    """One episode of `environment.StoredTrees` in one tree, of at most `horizon` candidates.
+
+    Choices that nobody tried are shown, and have no say (with `known` they are not shown). `rewards` holds what each choice
+    earned; `view` is the decision at hand, None when the walk is over: stopped, at the horizon, or with nothing left to try.
+    """
 
     stored: StoredTree
     horizon: int
@@ -33,34 +25,29 @@ class Walk:
     rewards: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.replay, self.key = Replay(self.stored), self.stored.root
+        self.env = StoredTrees((self.stored,), self.kind, self.horizon, untried=None)
         self.view = self._look()
 
     def take(self, action: Action) -> None:
-        """Take a known action, or `stop`."""
-        step = self.replay.take(self.key, action) if action.family != "stop" else None
-        if step is None:
-            self.rewards.append(0.0)
-            self.view = None
-            return
-        self.rewards.append(self._worth(step.child) - self._worth(self.key))
-        before, self.key = self.key, step.child
-        self.view = self._look()
-        if self.view is None and not step.verdict.correct:
-            self.rewards[-1] = 0.0
-            self.key = before
-            self.view = self._look()
+        """Take an action that has a say."""
+        _, earned, terminated, truncated, _ = self.env.step(self._slots[action.id])
+        self.rewards.append(earned)
+        self.view = None if terminated or truncated else self._look()
+
+    def has_a_say(self, action: Action) -> bool:
+        """Is its outcome known, and was it not taken here before?"""
+        slot = self._slots.get(action.id)
+        return slot is not None and bool(self._masks[slot])
 
     @property
     def gain(self) -> float:
-        """Log speed-up of the best program reached over the first one's, as far as rewards see it."""
-        return self._worth(self.replay.tree.best) - self._worth(self.stored.root) if self.replay.tree.best else 0.0
+        """Log speed-up of the best program so far over PyTorch; 0 while none is faster."""
+        return self.env.gain
 
     def _look(self) -> View | None:
-        if len(self.rewards) >= self.horizon:
+        self._slots = {action.id: slot for slot, action in enumerate(self.env.legal())}
+        self._masks = self.env.action_masks()
+        if self._masks.sum() <= 1:
             return None
-        seen = decisions.view(self.replay, self.key, self.known)
-        return seen if any(action.id in self.stored.edges(self.key) for action in seen.moves) else None
-
-    def _worth(self, key: str) -> float:
-        return REWARDS[self.kind](self.stored.nodes[key].verdict) or 0.0
+        seen = self.env.view()
+        return replace(seen, legal=tuple(a for a in seen.legal if not self.known or self.has_a_say(a)))
