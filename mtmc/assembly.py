@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from mtmc import actions
@@ -18,7 +17,7 @@ from mtmc.graph import Graph
 from mtmc.hardware_profiles import Profile, detect, load
 from mtmc.judge import accuracy
 from mtmc.judge.baselines import DEFAULT, select
-from mtmc.judge.cache import Cache
+from mtmc.judge.cache import Cache, cache_folder
 from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.judge.jobs import Compiled, WakeCompile, WakeGpu, WakeInterpret, wake
 from mtmc.judge.judge import SEARCH_SECONDS, Judge, Variant
@@ -194,11 +193,6 @@ def aligned_with_sizes(small: ShrinkResult, lowering: Lowering) -> Variant | Non
     """The variant of round sizes, lowered last."""
     sizes = lowering.sizes[-1] if small.aligned else None
     return (small.aligned[0], sizes) if small.aligned and sizes is not None else None
-
-
-def cache_folder() -> Path:
-    """Where verdicts and compiled kernels are kept between runs: `$XDG_CACHE_HOME/mtmc`, by default `~/.cache/mtmc`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mtmc"
 
 
 def limits() -> Limits:

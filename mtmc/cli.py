@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -16,14 +15,14 @@ from rich.console import Console
 
 from mtmc import cli_evaluation, cli_learning
 from mtmc.bench.command import bench
-from mtmc.errors import BadInput, InfraError
+from mtmc.errors import UNVERIFIED, BadInput, guarded
 
 if TYPE_CHECKING:
     from mtmc.assembly import Options
     from mtmc.optimizer import Result
     from mtmc.problem import Problem
 
-BAD_INPUT, UNVERIFIED, FAILED, INTERRUPTED = 2, 3, 4, 130
+FAILED, INTERRUPTED = 4, 130
 
 EXIT_CODES = (
     "Exit codes: 0 done, also when nothing beats PyTorch (it says so); 1 a fault of mtmc itself; 2 the file or an option "
@@ -71,7 +70,7 @@ def optimize_command(  # noqa: PLR0913  one parameter an option
     entry: Annotated[str | None, typer.Option(help="Another class: CLASS or file.py:CLASS.")] = None,
     inputs: Annotated[list[str], typer.Option(help='One input, e.g. "x=float32[16,1024]"; repeatable.')] = [],  # noqa: B006
     init: Annotated[str, typer.Option(help='Constructor arguments, e.g. "64, bias=False".')] = "",
-    policy: Annotated[str, typer.Option(help="Who picks the next action: greedy, random or model.", **Search)] = "greedy",
+    policy: Annotated[str, typer.Option(help="Who picks the next action: see docs/policy.md.", **Search)] = "greedy",
     budget: Annotated[int, typer.Option(min=0, help="Candidates to judge.", **Search)] = 40,
     minutes: Annotated[float, typer.Option(min=0, help="Wall time; 0: no limit.", **Search)] = 0.0,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal runs where times are predicted.", **Search)] = 0,
@@ -206,17 +205,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def main() -> None:
     """Run the command; errors meant for the user become one sentence and an exit code."""
-    try:
-        app()
-    except BadInput as error:
-        _fail(error, BAD_INPUT)
-    except InfraError as error:
-        _fail(error, UNVERIFIED)
-
-
-def _fail(error: Exception, code: int) -> None:
-    print(f"mtmc: {error}", file=sys.stderr)
-    sys.exit(code)
+    guarded(app)
 
 
 def _problem(file: str | None, entry: str | None, inputs: list[str], init: str) -> Problem:

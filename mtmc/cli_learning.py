@@ -1,12 +1,13 @@
-"""The commands about learning to choose: `mtmc collect`."""
+"""The commands about learning to choose: `mtmc collect`, `mtmc pretrain`, `mtmc train`."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -168,3 +169,37 @@ def _table(found: Tally, size: int) -> Table:
     table.add_row("by number of steps", ", ".join(f"{length}: {n}" for length, n in sorted(found.lengths.items())))
     table.add_row("size", f"{size / 1e6:.2f} MB")
     return table
+
+
+PASSED_ON: dict[str, Any] = {
+    "add_help_option": False,
+    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
+}
+"""For commands whose options stand beside what they run, in modules too heavy to import for every other command."""
+
+
+@commands.command("pretrain", **PASSED_ON)
+def pretrain_command(context: typer.Context) -> None:
+    """Behaviour cloning: learn to take the steps that were best in stored trees; writes an adapter."""
+    with _libraries():
+        from mtmc.policies import pretrain_bc
+
+    pretrain_bc.app(context.args, prog_name="mtmc pretrain")
+
+
+@commands.command("train", **PASSED_ON)
+def train_command(context: typer.Context) -> None:
+    """Reinforcement: PPO on stored trees; no kernel runs. Writes an adapter."""
+    with _libraries():
+        from mtmc.policies import train_rl
+
+    train_rl.app(context.args, prog_name="mtmc train")
+
+
+@contextmanager
+def _libraries() -> Iterator[None]:
+    """Say in a sentence which extra is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise BadInput(f"Training needs libraries that are not here ({error}): pip install 'mtmc[train]'.") from error

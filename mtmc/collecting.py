@@ -13,12 +13,12 @@ from datetime import date
 from pathlib import Path
 
 from mtmc import fingerprint
-from mtmc.assembly import Options, Setup, assemble, cache_folder
+from mtmc.assembly import Options, Setup, assemble
 from mtmc.capture import capture
 from mtmc.errors import BadInput, InfraError
 from mtmc.generator import problems
 from mtmc.growth import Growth, Recorder
-from mtmc.judge.cache import made_with
+from mtmc.judge.cache import cache_folder, made_with
 from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.problem import Problem
 from mtmc.trajectories import archive

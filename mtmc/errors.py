@@ -1,8 +1,13 @@
-"""The errors of the project: one class per boundary, and one guard.
+"""The errors of the project: one class per boundary, and two guards.
 
 A message is one sentence meant for the user. Failures of a *candidate* are never exceptions: they are values of
 `mtmc.verdict.Verdict`.
 """
+
+import sys
+from collections.abc import Callable
+
+BAD_INPUT, UNVERIFIED = 2, 3  # exit codes
 
 
 class MtmcError(Exception):
@@ -25,3 +30,12 @@ def check(condition: bool, message: str) -> None:
     """Raise `Illegal(message)` unless `condition` holds."""
     if not condition:
         raise Illegal(message)
+
+
+def guarded(command: Callable[[], object]) -> None:
+    """Run a command; errors meant for the user become one sentence on stderr and an exit code."""
+    try:
+        command()
+    except (BadInput, InfraError) as error:
+        print(f"mtmc: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT if isinstance(error, BadInput) else UNVERIFIED)

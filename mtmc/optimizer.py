@@ -93,15 +93,18 @@ def optimize_problem(
 
     Ctrl-C during the search ends it with the best program so far. Raises BadInput and InfraError.
     """
-    listener, policy = listener or Listener(), policies.load(options.policy)
+    listener = listener or Listener()
+    notes: list[str] = []
+    policy = policies.load(options.policy, listener.doing, notes.append)
     setup = assemble(problem, options, listener.doing)
+    setup = replace(setup, notes=(*notes, *setup.notes))
     try:
         run = _run_folder(_info(problem, options, setup), folder, resume)
         recorded = run.steps()
         listener.begin(run.info, run.folder, len(recorded))
         known = {step.child: step.verdict for step in recorded if not isinstance(step.verdict, Infra)}
         limits = Limits(options.budget, options.minutes * 60 or math.inf, setup.attainable_ms, options.keep_going)
-        search = Search(setup.moves, setup.judge, policy, limits, options.seed, known, listener.doing)
+        search = Search(setup.moves, setup.judge, policy, limits, options.seed, known, listener.doing, setup.profile)
         try:
             _record(search, setup.first, run, listener)
             ending, interrupted = _confirm(run, search.reason, setup.judge, listener), False

@@ -14,6 +14,8 @@ from mtmc.tree import Tree
 from mtmc.verdict import Timing, Verified
 from mtmc.wording import beside, details, gain, milliseconds, outcome, result, speedup, tally
 
+LIKELIEST = 5  # actions of a choice shown in its table
+
 
 def text(run: Run) -> str:
     """The whole report, Markdown."""
@@ -115,9 +117,31 @@ def _steps(tree: Tree, steps: tuple[Step, ...], key: str) -> Iterator[str]:
     if path:
         heads = ("step", "what", "lines changed", "verdict", "speed-up", "gain")
         yield table(heads, [_row(step, tree) for step in path])
+        yield from _choices(path)
     elsewhere = [step for step in steps if step.parent and step not in path]
     if tally(elsewhere):
         yield f"Also judged, and not on this path: {tally(elsewhere)}. `mtmc show` draws the whole tree."
+
+
+def _choices(path: tuple[Step, ...]) -> Iterator[str]:
+    """What the policy chose among at each step, where it gave probabilities; the likeliest in a table, the others below."""
+    chosen = [step for step in path if step.probabilities]
+    if chosen:
+        yield "### What the policy chose among"
+        yield "The probability that the policy gave to each legal action, for the steps above."
+    for step in chosen:
+        ranked = sorted(step.probabilities.items(), key=lambda item: -item[1])
+        taken = step.action.id if step.action else ""
+        yield f"Step {step.index}, {len(ranked)} legal actions:"
+        yield table(("action", "probability"), [(_marked(name, taken), f"{p:.1%}") for name, p in ranked[:LIKELIEST]])
+        rest = ranked[LIKELIEST:]
+        if rest:
+            listed = "; ".join(f"{_marked(name, taken)} {p:.2%}" for name, p in rest)
+            yield f"<details><summary>the other {len(rest)}</summary>\n\n{listed}\n\n</details>"
+
+
+def _marked(name: str, taken: str) -> str:
+    return f"**`{name}`** (chosen)" if name == taken else f"`{name}`"
 
 
 def _row(step: Step, tree: Tree) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """Best-first search over the Tree of programs, under a budget.
 
 Three stages: the whole program's structure (fusion), then kernel by kernel by their share of the time, then everything
-again, library calls included. Within a stage the best program that still has something to try is looked at; the policy picks
-the action. Every decision draws from a generator seeded by (seed, number of the decision) and every verdict that is
-already known is taken from `known`, so running the loop again over a recorded run replays it, and then goes on.
+again, library calls included; a policy that does not go by stages has only the third. Within a stage the best program
+that still has something to try is looked at; the policy picks the action. Every decision draws from a generator seeded by
+(seed, number of the decision) and every verdict that is already known is taken from `known`, so running the loop again
+over a recorded run replays it, and then goes on.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Protocol
 
 from mtmc import reward
 from mtmc.action import Action, Edit
 from mtmc.errors import Illegal
+from mtmc.hardware_profiles import Profile
 from mtmc.policies.policy import NEUTRAL, Choice, Policy, View
 from mtmc.program import Program
 from mtmc.step import Step
@@ -96,7 +98,8 @@ def structural(action: Action) -> bool:
 class Search:
     """One search. `reason` says in a sentence why it ended; `tree` and `programs` hold what it found.
 
-    `known` maps program keys to verdicts of an earlier part of the run; `notify` is told what takes time just now.
+    `known` maps program keys to verdicts of an earlier part of the run; `notify` is told what takes time just now. `profile`
+    is the target, for policies that look at it.
     """
 
     moves: Moves
@@ -106,6 +109,7 @@ class Search:
     seed: int = 0
     known: Mapping[str, Verdict] = field(default_factory=dict)
     notify: Callable[[str], None] = lambda _: None
+    profile: Profile | None = None
 
     def __post_init__(self) -> None:
         self.tree, self.reason = Tree(), ""
@@ -133,8 +137,9 @@ class Search:
         return len(self.programs) - 1
 
     def _scopes(self) -> Iterator[Scope]:
-        yield Scope("model")
-        yield from (Scope(unit) for unit in self._units())
+        if self.policy.staged:
+            yield Scope("model")
+            yield from (Scope(unit) for unit in self._units())
         yield Scope()
 
     def _units(self) -> tuple[str, ...]:
@@ -179,17 +184,17 @@ class Search:
         return next((key for key in keys if key not in closed and self._legal(key, scope)), "")
 
     def _front(self) -> list[str]:
-        """Verified programs to go on from, in order: all by speed; in a guided search the best one.
+        """Verified programs to go on from, in order: by speed, and of those a guided search only takes the best one.
 
-        There the end of the fusions after it that gain nothing yet comes first: they pay when the kernels are tuned.
+        The end of the fusions after it that gain nothing yet comes first: they pay when the kernels are tuned.
         """
-        best = self.tree.best
-        if not self.policy.guided or not best:
-            return list(self.tree.ranking)
-        chain = [best]
+        ranking = list(self.tree.ranking)
+        if not ranking:
+            return []
+        chain = ranking[:1]
         while fused := [key for key in self._fused(chain[-1]) if key not in chain]:
             chain.append(fused[-1])
-        return list(dict.fromkeys((chain[-1], best)))
+        return list(dict.fromkeys((chain[-1], *(ranking[:1] if self.policy.guided else ranking))))
 
     def _fused(self, key: str) -> list[str]:
         """Programs one fusion after this one that are as fast as the best, oldest first."""
@@ -223,6 +228,7 @@ class Search:
         best_ms = self._predict([self.programs[best]])[0] if best and self.policy.guided else None
         view = View.at(self.tree, self.programs[key], (*legal, self._proposals[key][-1]), predicted, best_ms)
         self._decisions += 1
+        view = replace(view, profile=self.profile)
         return self.policy.choose(view, random.Random(f"{self.seed}:{self._decisions}"))
 
     def _predictions(self, key: str, legal: list[Action]) -> dict[str, float]:

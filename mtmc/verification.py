@@ -17,12 +17,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from mtmc.assembly import FALLBACK_GPU, aligned_with_sizes, cache_folder, variants_with_sizes
+from mtmc.assembly import FALLBACK_GPU, aligned_with_sizes, variants_with_sizes
 from mtmc.capture import Capture, capture
 from mtmc.errors import BadInput, InfraError
 from mtmc.floor import floor
 from mtmc.hardware_profiles import Profile, detect, load
 from mtmc.judge import accuracy, auditor, baselines, door, static
+from mtmc.judge.cache import cache_folder
 from mtmc.judge.executor import Executor, Limits, LocalProcesses
 from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret, wake
 from mtmc.judge.judge import Deadlines, Judge, Variant

@@ -20,6 +20,7 @@ class GreedyPolicy:
 
     name = "greedy"
     guided = True
+    staged = True
 
     def choose(self, view: View, rng: Random) -> Choice:
         worth = [action for action in view.moves if _worth_a_try(action, view)]
@@ -34,6 +35,7 @@ class ModelPolicy:
 
     name = "model"
     guided = True
+    staged = True
 
     def choose(self, view: View, rng: Random) -> Choice:
         return Choice(min(view.moves, key=lambda action: view.predicted.get(action.id, inf), default=view.stop))

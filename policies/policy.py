@@ -79,10 +79,19 @@ class Choice:
 
 
 class Policy(Protocol):
-    """`guided` asks the search to predict the outcome of the legal actions before `choose` is called."""
+    """`guided` asks the search to predict the outcome of the legal actions before `choose` is called.
 
-    name: str
-    guided: bool
+    `staged` asks it to go on stage by stage, structure first; else every decision is among all legal actions.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def guided(self) -> bool: ...
+
+    @property
+    def staged(self) -> bool: ...
 
     def choose(self, view: View, rng: Random) -> Choice:
         """Pick from `view.legal`; all randomness comes from `rng`."""

@@ -12,6 +12,7 @@ class RandomPolicy:
 
     name = "random"
     guided = False
+    staged = True
 
     def choose(self, view: View, rng: Random) -> Choice:
         if not view.moves:

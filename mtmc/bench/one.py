@@ -17,13 +17,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mtmc.assembly import Options, assemble, cache_folder
+from mtmc.assembly import Options, assemble
 from mtmc.bench import crosscheck
 from mtmc.capture import Capture, capture
 from mtmc.errors import BadInput, InfraError
 from mtmc.floor import floor
 from mtmc.graph import Graph
 from mtmc.hardware_profiles import Profile, detect
+from mtmc.judge.cache import cache_folder
 from mtmc.judge.processes import PR_SET_PDEATHSIG, prctl
 from mtmc.judge.turns import turn
 from mtmc.optimizer import Result, optimize_problem

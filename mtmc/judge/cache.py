@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sqlite3
 import time
@@ -22,6 +23,11 @@ from mtmc.verdict import Infra, Timeout, Verdict, from_json
 T = TypeVar("T")
 DAY = 86400.0
 SCHEMA = "CREATE TABLE IF NOT EXISTS verdicts (key TEXT PRIMARY KEY, verdict TEXT NOT NULL, written REAL NOT NULL)"
+
+
+def cache_folder() -> Path:
+    """Where verdicts, compiled kernels and weights are kept: `$XDG_CACHE_HOME/mtmc`, by default `~/.cache/mtmc`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mtmc"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fakes import FIRST, FakeEvaluator, FakeMoves
 
-from mtmc import cli, hardware_profiles, optimizer
+from mtmc import cli, errors, hardware_profiles, optimizer
 from mtmc.assembly import Setup
 from mtmc.errors import InfraError
 from mtmc.verdict import CompileError
@@ -184,5 +184,5 @@ def test_the_docs_name_every_option_and_exit_code():
     }
     assert len(options) > 15
     assert not {name for name in options if f"`{name}" not in text}
-    for code in (0, 1, cli.BAD_INPUT, cli.UNVERIFIED, cli.INTERRUPTED):
+    for code in (0, 1, errors.BAD_INPUT, errors.UNVERIFIED, cli.INTERRUPTED):
         assert f"| {code} |" in text

@@ -114,3 +114,18 @@ def test_what_is_measured_beside_the_time_is_said() -> None:
     assert wording.speedup(timing) == "2.00× [1.90, 2.10]"
     assert wording.speedup(replace(timing, speedup=1.0, low=0.98, high=1.02)) == "1.00× [0.98, 1.02], no verdict"
     assert wording.speedup(replace(timing, speedup=1.0, low=0.998, high=1.002)) == "1.00× [1.00, 1.00], equal"
+
+
+def test_the_choice_of_a_step_is_shown_with_the_probability_of_every_legal_action(tmp_path):
+    run = Run.create(tmp_path / "r", INFO)
+    evaluator = FakeEvaluator("measured", noise=0.02)
+    run.append(Step(0, "", FIRST.key, None, evaluator.judge(FIRST), 0.5, ""), FIRST)
+    others = {f"tile(relu, BLOCK={i})": 0.05 for i in range(7)}
+    chances = {TILE.id: 0.5, "stop(model)": 0.15, **others}
+    verdict = evaluator.judge(BETTER)
+    run.append(Step(1, FIRST.key, BETTER.key, TILE, verdict, 0.6, "llm", probabilities=chances), BETTER)
+    run.finish(Ending("Done.", BETTER.key, verdict))
+    text = report.text(run)
+    assert "Step 1, 9 legal actions:" in text
+    assert f"| **`{TILE.id}`** (chosen) | 50.0% |" in text and "| `stop(model)` | 15.0% |" in text
+    assert "the other 4" in text and all(name in text for name in chances)

@@ -11,7 +11,7 @@ from fakes import FIRST, STOP, FakeEvaluator, FakeMoves, time_ms, value
 from mtmc import policies
 from mtmc.action import Action
 from mtmc.errors import BadInput
-from mtmc.policies.policy import View
+from mtmc.policies.policy import Choice, View
 from mtmc.search import Limits, Scope, Search
 from mtmc.step import Step
 from mtmc.tree import Tree, better, candidate_ms, reference_ms
@@ -191,3 +191,23 @@ def test_a_fault_of_the_machine_is_replaced_by_the_next_verdict_of_the_same_prog
     good = FakeEvaluator().judge(FIRST)
     steps = [Step(i, "", FIRST.key, None, v, None, "") for i, v in enumerate([Infra("no memory"), good, Infra("again")])]
     assert Tree(steps).verdict(FIRST.key) == good
+
+
+class Last:
+    """Takes the last of the legal actions; keeps their families."""
+
+    name, guided = "last", False
+
+    def __init__(self, staged):
+        self.staged, self.seen = staged, []
+
+    def choose(self, view, rng):
+        self.seen.append({action.family for action in view.moves})
+        return Choice(view.moves[-1])
+
+
+@pytest.mark.parametrize("staged", [True, False])
+def test_a_policy_that_does_not_go_by_stages_sees_all_actions_at_once(staged):
+    policy = Last(staged)
+    list(Search(FakeMoves(), FakeEvaluator(), policy, Limits(2)).steps(FIRST))
+    assert policy.seen[0] == ({"fusion"} if staged else {"fusion", "tiling", "pipelining"})

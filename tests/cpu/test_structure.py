@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("actions", "hardware_profiles", "policies", "trajectories")  # sub-packages of mtmc, linked into it
 TEMPLATES = ROOT / "mtmc/lower/templates"
+HEAVY = ("policies/scoring.py", "policies/model.py", "policies/pretrain_bc.py", "policies/train_rl.py")  # models live here
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -114,7 +115,7 @@ def test_templates_are_plain_kernels(path):
 
 def test_torch_is_not_imported_where_modules_must_stay_light():
     for name in PLAIN:
-        if name.startswith(("actions/", "trajectories/", "policies/")):
+        if name.startswith(("actions/", "trajectories/", "policies/")) and name not in HEAVY:
             top = [ast.unparse(node) for node in TREES[name].body if isinstance(node, (ast.Import, ast.ImportFrom))]
             assert not [line for line in top if re.match(r"(import|from) (torch|triton)\b", line)], name
 

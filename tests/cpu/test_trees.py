@@ -149,7 +149,7 @@ def test_a_replay_shows_what_the_search_showed(name: str) -> None:
     policy = policies.load(name)
 
     class Watched:
-        guided, name = policy.guided, policy.name
+        guided, staged, name = policy.guided, policy.staged, policy.name
 
         def choose(self, view: View, rng: random.Random):
             seen.append((len(steps), view))

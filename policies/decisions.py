@@ -1,0 +1,190 @@
+"""Decisions out of stored trees: what is seen at a program, and how good each known step from it is.
+
+The worth of a step is found by looking: in a stored tree every outcome is known, so the discounted return of the best way on
+from each program is a fixed point (Bellman's equation for a deterministic world), and the best paths follow from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from random import Random
+
+from mtmc.action import Action
+from mtmc.errors import BadInput
+from mtmc.policies import prompt
+from mtmc.policies.menu import Menu, menu
+from mtmc.policies.policy import View
+from mtmc.policies.replay import Replay
+from mtmc.trajectories import archive
+from mtmc.trajectories.store import Run
+from mtmc.trajectories.trees import Node, Provenance, Question, StoredTree
+from mtmc.tree import Tree
+from mtmc.verdict import Infra, Verdict, Verified
+
+BROKEN = 0.3  # a program that fails counts as worse than the slowest verified one by this (log speed-up)
+STOP = Action("stop", "stop", "model", (), "Stop: keep the program as it is.")
+ROUNDS = 10_000  # of the fixed point; it is reached after as many as the longest best path has steps
+CLOSE = 1e-9
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One menu to learn from. `target` is the share of each option in what the expert takes, summing to 1.
+
+    Options without a known step have no say: `known` is false there. `weight` is how much the stage counts.
+    """
+
+    prefix: str
+    menu: Menu
+    target: tuple[float, ...]
+    known: tuple[bool, ...]
+    weight: float = 1.0
+
+    def shuffled(self, rng: Random) -> Stage:
+        """The same options in another order."""
+        order = rng.sample(range(len(self.menu)), len(self.menu))
+        return replace(
+            self,
+            menu=tuple(self.menu[i] for i in order),
+            target=tuple(self.target[i] for i in order),
+            known=tuple(self.known[i] for i in order),
+        )
+
+
+@dataclass(frozen=True)
+class Expert:
+    """How the expert looks at a tree.
+
+    `discount` makes a gain now better than the same gain later; `temperature` (in log speed-up) softens its choice, so that
+    steps of nearly the same worth share it; `everywhere` asks it at every program, not only along the best path.
+    """
+
+    discount: float = 0.95
+    temperature: float = 0.03
+    everywhere: bool = True
+
+
+def trees(paths: Sequence[Path]) -> list[StoredTree]:
+    """Trees of run folders, of folders of these, and of folders of stored trees. Raises BadInput where there is none."""
+    return [tree for path in paths for tree in _trees(path)]
+
+
+def view(replay: Replay, key: str, known: bool = False) -> View:
+    """What a policy sees at a program that the replay reached, predicted times left out.
+
+    With `known` only actions with a known outcome are shown, else all that the rules would allow.
+    """
+    seen = replay.view(key, guided=False)
+    edges = replay.stored.edges(key)
+    legal = tuple(action for action in seen.moves if not known or action.id in edges)
+    return replace(seen, legal=(*legal, seen.stop))
+
+
+def stages(tree: StoredTree, expert: Expert = Expert(), known: bool = False, hardware: bool = True) -> Iterator[Stage]:
+    """The menus of every decision that the expert is asked about, those inside groups as well."""
+    worth = values(tree, expert.discount)
+    for key in worth if expert.everywhere else best_path(tree, worth):
+        replay = Replay(tree)
+        seen = view(replay, replay.follow(tree.tree.path(key)), known)
+        shares = _shares(worth[key], expert.temperature)
+        if len(seen.legal) > 1 and len(worth[key]) > 1:
+            yield from _stages(prompt.prefix(seen, hardware), menu(seen.legal), shares, 1.0)
+
+
+def values(tree: StoredTree, discount: float) -> dict[str, dict[str, float]]:
+    """The discounted return of each known step, `stop` included, by program and action id; in log speed-up.
+
+    Programs that no known step leaves, or whose outcome is the machine's fault, are left out.
+    """
+    level = _levels(tree)
+    steps = {
+        key: [(name, step.child) for name, step in tree.edges(key).items() if step.child in level and step.child != key]
+        for key in level
+    }
+    value = dict.fromkeys(level, 0.0)
+    for _ in range(ROUNDS):
+        new = {
+            key: max([0.0, *(level[child] - level[key] + discount * value[child] for _, child in steps[key])])
+            for key in level
+        }
+        done = all(abs(new[key] - value[key]) <= CLOSE for key in level)
+        value = new
+        if done:
+            break
+    gains = {key: {name: level[child] - level[key] + discount * value[child] for name, child in steps[key]} for key in level}
+    return {key: {**found, tree.nodes[key].legal[-1].id: 0.0} for key, found in gains.items() if found}
+
+
+def best_path(tree: StoredTree, worth: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The programs that the best steps lead through from the root, the one where stopping is best last."""
+    path = [tree.root]
+    while path[-1] in worth:
+        name = max(worth[path[-1]], key=worth[path[-1]].__getitem__)
+        if name not in tree.edges(path[-1]) or (child := tree.edges(path[-1])[name].child) in path:
+            break
+        path.append(child)
+    return [key for key in path if key in worth]
+
+
+def _levels(tree: StoredTree) -> dict[str, float]:
+    """Log speed-up of each program; of a broken one a little below the slowest. The machine's faults are left out."""
+    verdicts: dict[str, Verdict] = {key: node.verdict for key, node in tree.nodes.items()}
+    known = {key: math.log(v.timing.speedup) for key, v in verdicts.items() if isinstance(v, Verified)}
+    floor = min(known.values(), default=0.0) - BROKEN
+    return {key: known.get(key, floor) for key, v in verdicts.items() if not isinstance(v, Infra)}
+
+
+def _shares(worth: Mapping[str, float], temperature: float) -> dict[str, float]:
+    """Softmax of the steps' worth."""
+    top = max(worth.values())
+    weights = {name: math.exp((value - top) / temperature) for name, value in worth.items()}
+    whole = sum(weights.values())
+    return {name: weight / whole for name, weight in weights.items()}
+
+
+def _stages(prefix: str, options: Menu, shares: Mapping[str, float], weight: float) -> Iterator[Stage]:
+    masses = [sum(shares.get(action.id, 0.0) for action in option.actions) for option in options]
+    known = [any(action.id in shares for action in option.actions) for option in options]
+    whole = sum(masses)
+    if whole <= 0.0:
+        return
+    target = tuple(mass / whole for mass in masses)
+    if sum(known) > 1:
+        yield Stage(prefix, options, target, tuple(known), weight)
+    for option, share in zip(options, target, strict=True):
+        if len(option.actions) > 1 and share * weight > CLOSE:
+            yield from _stages(prefix, menu(option.actions), shares, share * weight)
+
+
+def _trees(path: Path) -> Iterator[StoredTree]:
+    if (path / "run.json").exists():
+        yield from_run(Run.open(path))
+        return
+    if not path.is_dir():
+        raise BadInput(f"{path} is no folder of trees or runs.")
+    runs = sorted(folder.parent for folder in path.glob("*/run.json"))
+    yield from (from_run(Run.open(folder)) for folder in runs)
+    if not runs or any(path.glob(f"*{archive.SUFFIX}")):
+        yield from archive.load(path)
+
+
+def from_run(run: Run) -> StoredTree:
+    """A run folder as a tree; of the legal actions only those that were taken are known there."""
+    steps = tuple(replace(step, patch="") for step in run.steps())
+    tree = Tree(steps)
+    legal = {key: {a.id: a for a in _taken(tree, key)} for key in tree.keys}
+    nodes = {
+        key: Node(run.program(key), tree.verdict(key), (*(legal[key][name] for name in sorted(legal[key])), STOP))
+        for key in tree.keys
+    }
+    provenance = Provenance(run.info.gpu, run.info.timing, date.today().isoformat(), precision=run.info.precision)
+    return StoredTree(Question(run.info.problem, ""), provenance, nodes, steps)
+
+
+def _taken(tree: Tree, key: str) -> Iterator[Action]:
+    for _, _, steps in tree.graph.out_edges(key, data="steps"):
+        yield from (step.action for step in steps if step.action)

@@ -1,0 +1,61 @@
+"""The macro policy: a small language model reads the prompt and chooses one option a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+from mtmc.action import Action
+from mtmc.policies import prompt
+from mtmc.policies.menu import Menu, menu
+from mtmc.policies.policy import Choice, View
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Scores(Protocol):
+    """Log-probabilities over the options of each menu, behind one prefix: see `scoring.Scorer`."""
+
+    def by_label(self, prefix: str, menus: Sequence[Menu]) -> list[Tensor]: ...
+
+    def by_sentence(self, prefix: str, menus: Sequence[Menu]) -> list[Tensor]: ...
+
+
+@dataclass(frozen=True)
+class LlmPolicy:
+    """Takes the likeliest option of each stage; the probability of an action is the product over its stages.
+
+    `sentences` scores the options' texts in the place of their labels; `hardware` shows the GPU's card.
+    """
+
+    scores: Scores
+    sentences: bool = False
+    hardware: bool = True
+    name: str = "llm"
+    guided: bool = False
+    staged: bool = False
+
+    def choose(self, view: View, rng: Random) -> Choice:
+        """The choice, and the probability of every legal action. Draws nothing from `rng`."""
+        score = self.scores.by_sentence if self.sentences else self.scores.by_label
+        before = prompt.prefix(view, self.hardware)
+        chances: dict[str, float] = {}
+        taken: Action = view.stop
+        level = [(menu(view.legal), 1.0, True)]  # menus of one depth, each with its probability, and whether it was chosen
+        while level:
+            deeper = []
+            scored = score(before, [options for options, _, _ in level])
+            for (options, chance, chosen), found in zip(level, scored, strict=True):
+                best = int(found.argmax())
+                for place, (option, share) in enumerate(zip(options, found.exp().tolist(), strict=True)):
+                    here = chosen and place == best
+                    if len(option.actions) > 1:
+                        deeper.append((menu(option.actions), chance * share, here))
+                        continue
+                    chances[option.actions[0].id] = chance * share
+                    taken = option.actions[0] if here else taken
+            level = deeper
+        return Choice(taken, chances)

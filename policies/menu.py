@@ -1,0 +1,59 @@
+"""Menus: the legal actions as at most 26 labelled options a stage.
+
+A short list is one stage, an action an option. A longer one is split by family and region first; each group is a menu of
+its own. Whatever does not fit is one option that leads to a further menu, so that every action can be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+
+from mtmc.action import Action
+
+LABELS = ascii_uppercase
+FLAT = 12  # as many single actions are one stage: their sentences are about as long as the cards
+
+
+@dataclass(frozen=True)
+class Option:
+    """One line of a menu: the text, and the actions it stands for: one, or several that the next menu tells apart."""
+
+    text: str
+    actions: tuple[Action, ...]
+
+
+Menu = tuple[Option, ...]
+
+
+def menu(actions: Sequence[Action]) -> Menu:
+    """The options of one stage, at most 26, in the order of the actions; `stop`, which stands last, stays last."""
+    groups = _groups(actions)
+    if len(actions) <= FLAT or len(groups) == 1:
+        groups = [(action,) for action in actions]
+    if len(groups) > len(LABELS):
+        shown = len(LABELS) - 2
+        rest = tuple(action for group in groups[shown:-1] for action in group)
+        return (
+            *map(_option, groups[:shown]),
+            Option(f"Something else ({len(rest)} more choices).", rest),
+            _option(groups[-1]),
+        )
+    return tuple(map(_option, groups))
+
+
+def _groups(actions: Sequence[Action]) -> list[tuple[Action, ...]]:
+    """By family and region, in the order in which they first occur."""
+    found: dict[tuple[str, str], list[Action]] = {}
+    for action in actions:
+        found.setdefault((action.family, action.region), []).append(action)
+    return [tuple(group) for group in found.values()]
+
+
+def _option(group: tuple[Action, ...]) -> Option:
+    if len(group) == 1:
+        return Option(group[0].sentence, group)
+    kinds = ", ".join(dict.fromkeys(action.kind for action in group))
+    first = group[0]
+    return Option(f"{first.family.capitalize()} of {first.region}: {kinds} ({len(group)} choices).", group)

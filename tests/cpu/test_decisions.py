@@ -1,0 +1,114 @@
+"""What the expert makes of a tree whose best way is known, and walks through it."""
+
+from __future__ import annotations
+
+from math import log
+from pathlib import Path
+from random import Random
+
+import pytest
+from fakes import FIRST, FakeEvaluator, FakeMoves
+
+from mtmc import policies, reward
+from mtmc.errors import BadInput
+from mtmc.policies import decisions
+from mtmc.policies.decisions import Expert
+from mtmc.policies.walk import Walk
+from mtmc.search import Limits, Search
+from mtmc.trajectories import archive
+from mtmc.trajectories.store import Ending, Run, RunInfo
+
+INFO = RunInfo("world", "hash", "world.py", "Model", "h100", "random", 0, 60, 0.0, "strict", "predicted")
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """The world of two kernels, searched at random until much of it is known; some programs there are wrong."""
+    run = Run.create(tmp_path_factory.mktemp("runs") / "r", INFO)
+    search = Search(FakeMoves(mistakes=True), FakeEvaluator(), policies.load("random"), Limits(120), 3)
+    for step in search.steps(FIRST):
+        run.append(step, search.programs[step.child])
+    run.finish(Ending("Enough."))
+    (tree,) = decisions.trees([run.folder.parent])
+    return tree
+
+
+def test_the_worth_of_a_step_is_its_gain_and_the_discounted_worth_of_what_follows(stored):
+    worth = decisions.values(stored, 0.9)
+    timing = {key: node.verdict.timing.speedup for key, node in stored.nodes.items() if node.verdict.correct}
+    for key, found in worth.items():
+        assert found["stop(model)"] == 0.0
+        for name, step in stored.edges(key).items():
+            if {key, step.child} <= set(timing):
+                after = max(worth.get(step.child, {"": 0.0}).values())
+                assert found[name] == pytest.approx(log(timing[step.child] / timing[key]) + 0.9 * after, abs=1e-6)
+
+
+def test_without_discount_the_best_path_ends_at_the_best_program(stored):
+    worth = decisions.values(stored, 1.0)
+    path = decisions.best_path(stored, worth)
+    gain = log(stored.speedup / stored.nodes[stored.root].verdict.timing.speedup)
+    assert path[0] == stored.root and max(worth[stored.root].values()) == pytest.approx(gain)
+
+
+def test_what_fails_and_is_not_repaired_is_worth_less_than_stopping(stored):
+    worth = decisions.values(stored, 0.95)
+    dead_ends = [
+        worth[key][name]
+        for key in worth
+        for name, step in stored.edges(key).items()
+        if stored.nodes[key].verdict.correct and not stored.nodes[step.child].verdict.correct and step.child not in worth
+    ]
+    assert dead_ends and max(dead_ends) < 0
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_expert_shares_sum_to_one_over_options_with_a_say(stored, known):
+    found = list(decisions.stages(stored, Expert(), known))
+    assert found
+    for stage in found:
+        assert sum(stage.target) == pytest.approx(1.0)
+        assert sum(stage.known) > 1 and 0 < stage.weight <= 1
+        assert all(say or share == 0.0 for say, share in zip(stage.known, stage.target, strict=True))
+
+
+def test_along_the_best_path_there_are_fewer_decisions_than_everywhere(stored):
+    best = {stage.prefix for stage in decisions.stages(stored, Expert(everywhere=False))}
+    assert 0 < len(best) < len({stage.prefix for stage in decisions.stages(stored)})
+
+
+def test_shuffling_keeps_each_option_with_its_share(stored):
+    stage = max(decisions.stages(stored), key=lambda stage: len(stage.menu))
+    mixed = stage.shuffled(Random(1))
+    assert mixed.menu != stage.menu
+    assert set(zip(mixed.menu, mixed.target, mixed.known, strict=True)) == set(
+        zip(stage.menu, stage.target, stage.known, strict=True)
+    )
+
+
+def test_the_rewards_of_a_walk_add_up_to_what_it_kept(stored):
+    for seed in range(20):
+        rng, walk = Random(seed), Walk(stored, 8, known=True)
+        while walk.view:
+            walk.take(rng.choice(walk.view.legal))
+        here, first = (reward.graded(stored.nodes[key].verdict) for key in (walk.env.view().program.key, stored.root))
+        assert sum(walk.rewards) == pytest.approx(here - first, abs=1e-6)
+
+
+def test_an_action_is_not_offered_twice_at_a_program(stored):
+    rng, walk, seen = Random(0), Walk(stored, 50, known=True), set()
+    while walk.view and walk.view.moves:
+        action = rng.choice(walk.view.moves)
+        key = walk.view.program.key
+        assert (key, action.id) not in seen and walk.has_a_say(action)
+        seen.add((key, action.id))
+        walk.take(action)
+
+
+def test_the_samples_can_be_read_and_a_folder_without_trees_is_refused(tmp_path):
+    found = decisions.trees([archive.SAMPLES])
+    assert len(found) >= 5 and all(list(decisions.stages(tree)) for tree in found)
+    with pytest.raises(BadInput, match="There are no trees"):
+        decisions.trees([tmp_path])
+    with pytest.raises(BadInput, match="no folder"):
+        decisions.trees([Path(tmp_path / "absent")])
