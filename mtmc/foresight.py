@@ -35,7 +35,8 @@ Tell = Callable[[str], None]
 
 def setup(tree: StoredTree, gpu: str, executor: LocalProcesses, doing: Tell) -> Setup:
     """Rules and judge for a tree's problem on a GPU, without one. Raises BadInput and InfraError."""
-    options = Options(gpu=gpu, precision=tree.provenance.precision, measure=False, cache_days=0)
+    device = tree.provenance.timing == "measured" and gpu == tree.provenance.gpu
+    options = Options(gpu=gpu, precision=tree.provenance.precision, measure=False, cache_days=0, device_times=device)
     return assemble(tree.question.problem, options, doing, executor)
 
 

@@ -88,7 +88,8 @@ class Judge:
     `floor_ms` is what no program can beat; `baselines` are what the last judgement compares with beside eager (see the
     module). `door` says what the candidates are; `small` that the interpreter can run the problem's own sizes; `fresh` that
     the last judgement starts new processes; `checks` names its dynamic checks (None: all), `sanitize` adds
-    one call under compute-sanitizer; `search_seconds` is the most that timing a candidate of the search takes.
+    one call under compute-sanitizer; `search_seconds` is the most that timing a candidate of the search takes. Predictions
+    say what verdicts of this kind would: `device_times` without the host's part (None: where times are measured).
     """
 
     executor: Executor
@@ -109,6 +110,7 @@ class Judge:
     checks: tuple[str, ...] | None = None
     sanitize: bool = False
     search_seconds: float = SEARCH_SECONDS
+    device_times: bool | None = None
 
     @cached_property
     def reference(self) -> ReferenceTimes:
@@ -188,7 +190,9 @@ class Judge:
 
     def predict(self, programs: Sequence[Program]) -> list[float | None]:
         """Predicted milliseconds of each program; None where it does not compile."""
-        return [float(c.prediction.total_ms) if isinstance(c, Compiled) else None for c in self.compile_many(programs)]
+        device = self.measure if self.device_times is None else self.device_times
+        found = (c.prediction if isinstance(c, Compiled) else None for c in self.compile_many(programs))
+        return [None if p is None else float(p.device_ms if device else p.total_ms) for p in found]
 
     def final(self, program: Program) -> Verdict:
         """Verify and time once more, in a fresh process, on new weights and inputs, against eager and torch.compile."""
