@@ -68,11 +68,12 @@ def _online_softmax(unit: Unit, found: list[cst.For]) -> Unit:
 def _welford(unit: Unit, found: list[cst.For]) -> Unit:
     """Lane-wise count, mean and squared deviations, merged as in `templates/moments.py`."""
     lines, x = _split_first(found[0], r"tl\.where\(mask, (.+), 0\.0\)\)$")
+    start, step = code(found[0].target), code(found[0].iter).removesuffix(")").rsplit(", ", 1)[1]
     update = [
         *lines,
         statement("count += tl.where(mask, 1.0, 0.0)"),
         statement(f"delta = tl.where(mask, {x} - total, 0.0)"),
-        statement("total, lost = op_add(total, lost, delta / tl.maximum(count, 1.0))"),
+        statement(f"total, lost = op_add(total, lost, delta * (1.0 / ({start} // {step} + 1)))"),
         statement(f"squares, rest = op_add(squares, rest, delta * tl.where(mask, {x} - total, 0.0))"),
     ]
     again = [line for line in unit.body if target(line) == "lost"][-1]  # cleared for the second pass, which goes

@@ -65,7 +65,7 @@ def batch_norm_moments_kernel(x0__ptr, mean_ptr, var_ptr, rows, reds, cols, BLOC
         x0_ = tl.load(x0__ptr + index, mask=mask)
         count += mask.to(tl.float32)
         delta = tl.where(mask, x0_ - mean, 0.0)
-        mean, lost = op_add(mean, lost, delta / tl.maximum(count, 1.0))
+        mean, lost = op_add(mean, lost, delta * (1.0 / ((start - first) // BLOCK + 1)))
         squares, rest = op_add(squares, rest, delta * tl.where(mask, x0_ - mean, 0.0))
     n = last - first
     total_mean = tl.sum(count * mean, axis=0) / n

@@ -1,7 +1,7 @@
 """Mean and biased variance of x seen as [rows, red, cols], in one pass: per-lane Welford updates, merged at the end.
 
 Merge of lanes with counts n_i, means m_i and squared deviations s_i: m = sum(n_i m_i) / n, s = sum(s_i + n_i (m_i - m)^2)
-(Chan, Golub, LeVeque 1983).
+(Chan, Golub, LeVeque 1983). All lanes that are not masked have taken in as many elements, one an iteration: masks end a loop.
 """
 
 import torch
@@ -26,7 +26,7 @@ def row_kernel(operand_ptr, mean_ptr, var_ptr, cols, BLOCK: tl.constexpr):
         operand = tl.load(operand_ptr + index, mask=mask)
         count += mask.to(ACC)
         delta = tl.where(mask, operand - mean, 0.0)
-        mean, lost = op_add(mean, lost, delta / tl.maximum(count, 1.0))
+        mean, lost = op_add(mean, lost, delta * (1.0 / ((start - first) // BLOCK + 1)))
         squares, rest = op_add(squares, rest, delta * tl.where(mask, operand - mean, 0.0))
     n = last - first
     total_mean = tl.sum(count * mean, axis=0) / n
@@ -65,7 +65,7 @@ def chan_kernel(operand_ptr, mean_ptr, var_ptr, rows, reds, cols, BLOCK: tl.cons
         operand = tl.load(operand_ptr + index, mask=mask)
         count += mask.to(ACC)
         delta = tl.where(mask, operand - mean, 0.0)
-        mean, lost = op_add(mean, lost, delta / tl.maximum(count, 1.0))
+        mean, lost = op_add(mean, lost, delta * (1.0 / ((start - first) // BLOCK + 1)))
         squares, rest = op_add(squares, rest, delta * tl.where(mask, operand - mean, 0.0))
     n = last - first
     total_mean = tl.sum(count * mean, axis=0) / n
