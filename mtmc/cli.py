@@ -193,9 +193,10 @@ def viz_command(
 ) -> None:
     """One HTML page, readable without a network: the tree, and on a click the step's sentence, diff and figures."""
     from mtmc import viz
+    from mtmc.trajectories.files import put
     from mtmc.trajectories.store import Run
 
-    output.write_text(viz.page(Run.open(run)))
+    put(output, viz.page(Run.open(run)))
     print(output)
 
 

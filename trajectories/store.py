@@ -22,7 +22,7 @@ from typing import IO, Any
 from mtmc.errors import BadInput
 from mtmc.program import Program
 from mtmc.step import SCHEMA_VERSION, Step
-from mtmc.trajectories.files import put
+from mtmc.trajectories import files
 from mtmc.verdict import Verdict, from_json
 
 SETTLED = ("problem_hash", "gpu", "policy", "seed", "precision", "timing")
@@ -74,13 +74,13 @@ class Run:
 
     @staticmethod
     def create(folder: Path, info: RunInfo) -> Run:
-        """A new run in an absent or empty folder. Raises BadInput when the folder holds anything."""
+        """A new run in an absent or empty folder. Raises BadInput when the folder holds anything, or cannot be written."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise BadInput(_occupied(folder))
         for name in ("programs", "patches"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
+            files.folder(folder / name)
         lock = _locked(folder)
-        put(folder / "run.json", _dump({"schema": SCHEMA_VERSION, **asdict(info)}))
+        files.put(folder / "run.json", _dump({"schema": SCHEMA_VERSION, **asdict(info)}))
         return Run(folder, info, lock)
 
     @staticmethod
@@ -105,7 +105,7 @@ class Run:
         """Record a finished candidate; when this returns it survives a power cut. The step's line is written last."""
         self.write_program(program)
         if step.patch:
-            put(self.folder / "patches" / f"{step.index:03d}.patch", step.patch)
+            files.put(self.folder / "patches" / f"{step.index:03d}.patch", step.patch)
         with (self.folder / "steps.jsonl").open("a") as file:
             file.write(json.dumps(step.to_json()) + "\n")
             file.flush()
@@ -118,7 +118,7 @@ class Run:
     def write_program(self, program: Program) -> None:
         path = self.folder / "programs" / f"{program.key}.py"
         if not path.exists():
-            put(path, program.source)
+            files.put(path, program.source)
 
     def program(self, key: str) -> Program:
         """The candidate with this key. Raises FileNotFoundError."""
@@ -127,12 +127,12 @@ class Run:
     def finish(self, ending: Ending) -> None:
         """Write `result.json`, and `optimized.py` where there is an answer."""
         if ending.best:
-            put(self.folder / "optimized.py", self.program(ending.best).source)
+            files.put(self.folder / "optimized.py", self.program(ending.best).source)
         else:
             (self.folder / "optimized.py").unlink(missing_ok=True)
         final = ending.final.to_json() if ending.final else None
         data = {"reason": ending.reason, "best": ending.best, "final": final, "discarded": ending.discarded}
-        put(self.folder / "result.json", _dump({"schema": SCHEMA_VERSION, **data}))
+        files.put(self.folder / "result.json", _dump({"schema": SCHEMA_VERSION, **data}))
 
     def ending(self) -> Ending | None:
         """How the run ended; None while it is under way."""
@@ -143,7 +143,7 @@ class Run:
         return Ending(data["reason"], data["best"], final, tuple(data["discarded"]))
 
     def write_report(self, text: str) -> None:
-        put(self.folder / "report.md", text)
+        files.put(self.folder / "report.md", text)
 
     def _read(self) -> Iterator[Step]:
         path = self.folder / "steps.jsonl"
