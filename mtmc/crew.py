@@ -147,7 +147,7 @@ def _serve(pipe: Connection, plan: Plan, gpu: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that gives out the problems decides what an interrupt means
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    with collecting.executor(plan) as workers:
+    with collecting.executor(plan.cores) as workers:
         while True:
             try:
                 order = pipe.recv()
