@@ -59,7 +59,7 @@ def places(tree: StoredTree, width: int, kind: str, hidden: bool = False) -> tup
         mask = np.zeros(width, np.int8)
         mask[: len(node.legal)] = [action.id in shown for action in node.legal]
         mask[len(node.legal) - 1] = 1
-        gain = log(node.verdict.timing.speedup) if isinstance(node.verdict, Verified) else 0.0
+        gain = node.verdict.log_speedup or 0.0
         worth = POTENTIALS[kind](node.verdict) if kind in POTENTIALS else 0.0
         found.append(Place(key, node.verdict, (*children, STOP), mask, _facts(node, width), gain, worth or 0.0))
     return tuple(found)
