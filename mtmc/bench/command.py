@@ -115,9 +115,9 @@ def compare_command(
     after: Annotated[Path, typer.Argument(help="Result file.")],
 ) -> None:
     """What became faster, slower, verified or lost from one result file to another; Markdown. Needs no GPU."""
-    from mtmc.bench import compare, rows
+    from mtmc.bench import compare
 
-    print(compare.text(compare.compare(rows.read(before), rows.read(after))), end="")
+    print(compare.text(compare.compare(_joined([before]), _joined([after]))), end="")
 
 
 def _machine() -> dict[str, str]:

@@ -154,6 +154,8 @@ def read(path: Path) -> list[Row]:
 def _row(path: Path, number: int, line: str) -> Row:
     try:
         data = json.loads(line)
+        if missing := [name for name in ("problem", "status") if name not in data]:
+            raise BadInput(f"it has no {missing[0]}.")
         row = Row(**{name: value for name, value in data.items() if name in KNOWN})
         place(row.problem)
     except (ValueError, TypeError, AttributeError, BadInput) as error:
