@@ -125,6 +125,7 @@ def verify_command(  # noqa: PLR0913  one parameter an option
     """Judge one candidate against a reference: is it honest, is it right, how fast is it."""
     from mtmc import verification
     from mtmc.judge.mutants import COUNT
+    from mtmc.problem import read_text
 
     names, others = _names(checks), _names(baselines)
     options = verification.Options(
@@ -140,7 +141,7 @@ def verify_command(  # noqa: PLR0913  one parameter an option
         mutants=COUNT * mutants,
     )
     with nullcontext(lambda _: None) if quiet else _telling() as doing:
-        found = verification.verify(_problem(reference, entry, inputs, init), _text(candidate), options, doing=doing)
+        found = verification.verify(_problem(reference, entry, inputs, init), read_text(candidate), options, doing=doing)
     if as_json:
         print(json.dumps(found.to_json()))
     else:
@@ -216,13 +217,6 @@ def _problem(file: str | None, entry: str | None, inputs: list[str], init: str) 
     if not place:
         raise BadInput("Give a model file, or --entry file.py:CLASS.")
     return load(place, entry, inputs, init)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file} cannot be read as UTF-8 text: {error}.") from error
 
 
 @contextmanager
