@@ -154,12 +154,12 @@ def _outcome(step: Step) -> Outcome:
     return FAILED if found is None else found
 
 
-def courses(
-    stored: StoredTree, policy: Policy, seeds: Sequence[int], budget: int, order: Order
-) -> Iterator[tuple[int, Course]]:
+def courses(stored: StoredTree, policy: Policy, seeds: Sequence[int], budget: int, order: Order) -> list[Course]:
     """A course for each seed; where a policy draws nothing, the first one stands for all."""
-    found: Course | None = None
+    found: list[Course] = []
     for seed in seeds:
-        if found is None or found.drew:
-            found = Runner(stored, policy, Random(f"{seed}:{stored.question.name}"), budget, order).run()
-        yield seed, found
+        if not found or found[-1].drew:
+            found.append(Runner(stored, policy, Random(f"{seed}:{stored.question.name}"), budget, order).run())
+        else:
+            found.append(found[-1])
+    return found

@@ -94,10 +94,10 @@ def test_the_model_finds_the_best_where_times_are_the_models_own() -> None:
 
 
 def test_equal_seeds_make_equal_courses_and_chance_is_noticed() -> None:
-    first, again, other = (dict(courses(TREE, policies.load("random"), (seed,), 9, Order.best)) for seed in (1, 1, 2))
-    assert first == again and first[1].drew and first[1].outcomes != other[2].outcomes
-    same = dict(courses(TREE, policies.load("greedy"), (0, 1, 2), 9, Order.best))
-    assert same[0] is same[1] is same[2]
+    first, again, other = courses(TREE, policies.load("random"), (1, 1, 2), 9, Order.best)
+    assert first == again and first is not again and first.drew and first.outcomes != other.outcomes
+    one, two, three = courses(TREE, policies.load("greedy"), (0, 1, 2), 9, Order.best)
+    assert one is two is three
 
 
 def test_stop_closes_a_program_and_ends_a_course_when_all_are_closed() -> None:
