@@ -57,6 +57,7 @@ class Precision(StrEnum):
 
 
 BASELINES = "compile-default"
+POLICY = "Who picks the next action: greedy, random, model, llm or llm:PATH[+ADAPTER] (docs/policy.md)."
 MEASURE = "Time on the local GPU, or model the time. Default: measure where there is a GPU."
 Search = {"rich_help_panel": "Search"}
 Judging = {"rich_help_panel": "Judging"}
@@ -70,7 +71,7 @@ def optimize_command(  # noqa: PLR0913  one parameter an option
     entry: Annotated[str | None, typer.Option(help="Another class: CLASS or file.py:CLASS.")] = None,
     inputs: Annotated[list[str], typer.Option(help='One input, e.g. "x=float32[16,1024]"; repeatable.')] = [],  # noqa: B006
     init: Annotated[str, typer.Option(help='Constructor arguments, e.g. "64, bias=False".')] = "",
-    policy: Annotated[str, typer.Option(help="Who picks the next action: see docs/policy.md.", **Search)] = "greedy",
+    policy: Annotated[str, typer.Option(help=POLICY, **Search)] = "greedy",
     budget: Annotated[int, typer.Option(min=0, help="Candidates to judge.", **Search)] = 40,
     minutes: Annotated[float, typer.Option(min=0, help="Wall time; 0: no limit.", **Search)] = 0.0,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal runs where times are predicted.", **Search)] = 0,

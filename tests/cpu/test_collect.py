@@ -132,6 +132,7 @@ def test_verdicts_are_believed_again_only_under_the_same_conditions() -> None:
         (["nowhere.py"], "no file nowhere.py"),
         (["--count", "--store", "nowhere"], "no trees"),
         (["--measure"], "needs a GPU"),
+        (["--store", __file__], "cannot be written"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], why: str, monkeypatch: pytest.MonkeyPatch) -> None:
