@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 
 from mtmc.action import Action
+from mtmc.actions import STOP
 from mtmc.errors import BadInput
 from mtmc.policies import prompt
 from mtmc.policies.menu import Menu, menu
@@ -26,7 +27,6 @@ from mtmc.tree import Tree
 from mtmc.verdict import Infra
 
 BROKEN = 0.3  # a program that fails counts as worse than the slowest verified one by this (log speed-up)
-STOP = Action("stop", "stop", "model", (), "Stop: keep the program as it is.")
 ROUNDS = 10_000  # of the fixed point; it is reached after as many as the longest best path has steps
 CLOSE = 1e-9
 

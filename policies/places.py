@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtmc import reward
+from mtmc.action import Family
 from mtmc.trajectories.trees import Node, StoredTree
 from mtmc.tree import offered
 from mtmc.verdict import Timing, Verdict, Verified
 
-FAMILIES = ("tiling", "fusion", "pipelining", "reorder", "library", "repair", "stop")
+FAMILIES = get_args(Family)
 FACTS = len(FAMILIES) + 3
 LIMIT = 20.0  # of logarithms
 UNKNOWN, STOP = -1, -2  # in the place of a child
