@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -85,9 +86,13 @@ class Run:
 
     @staticmethod
     def open(folder: Path) -> Run:
-        """An existing run, for reading. Raises BadInput when the folder is no run of this schema."""
-        data = _load(folder / "run.json", f"{folder} is not a run folder: it has no run.json.")
-        return Run(folder, RunInfo(**{**data, "notes": tuple(data["notes"])}))
+        """An existing run, for reading. Raises BadInput when the folder is no run of this schema, or damaged."""
+        path = folder / "run.json"
+        if not path.exists():
+            raise BadInput(f"{folder} is not a run folder: it has no run.json.")
+        with _readable(str(path)):
+            data = _load(path)
+            return Run(folder, RunInfo(**{**data, "notes": tuple(data["notes"])}))
 
     @staticmethod
     def resume(folder: Path, info: RunInfo) -> Run:
@@ -121,8 +126,10 @@ class Run:
             files.put(path, program.source)
 
     def program(self, key: str) -> Program:
-        """The candidate with this key. Raises FileNotFoundError."""
-        return Program((self.folder / "programs" / f"{key}.py").read_text())
+        """The candidate with this key. Raises BadInput."""
+        path = self.folder / "programs" / f"{key}.py"
+        with _readable(str(path)):
+            return Program(path.read_text())
 
     def finish(self, ending: Ending) -> None:
         """Write `result.json`, and `optimized.py` where there is an answer."""
@@ -135,12 +142,14 @@ class Run:
         files.put(self.folder / "result.json", _dump({"schema": SCHEMA_VERSION, **data}))
 
     def ending(self) -> Ending | None:
-        """How the run ended; None while it is under way."""
-        if not (self.folder / "result.json").exists():
+        """How the run ended; None while it is under way. Raises BadInput for a damaged file."""
+        path = self.folder / "result.json"
+        if not path.exists():
             return None
-        data = _load(self.folder / "result.json", "")
-        final = from_json(data["final"]) if data["final"] else None
-        return Ending(data["reason"], data["best"], final, tuple(data["discarded"]))
+        with _readable(str(path)):
+            data = _load(path)
+            final = from_json(data["final"]) if data["final"] else None
+            return Ending(data["reason"], data["best"], final, tuple(data["discarded"]))
 
     def write_report(self, text: str) -> None:
         files.put(self.folder / "report.md", text)
@@ -149,10 +158,9 @@ class Run:
         path = self.folder / "steps.jsonl"
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         for number, line in enumerate(lines, 1):
-            try:
-                yield Step.from_json(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
-                raise BadInput(f"{path}, line {number}, cannot be read: {error}") from error
+            with _readable(f"{path}, line {number},"):
+                step = Step.from_json(json.loads(line))
+            yield step
 
     def _drop_torn_line(self) -> None:
         path = self.folder / "steps.jsonl"
@@ -198,9 +206,18 @@ def _locked(folder: Path) -> IO[str]:
     return lock
 
 
-def _load(path: Path, absent: str) -> dict[str, Any]:
-    if not path.exists():
-        raise BadInput(absent)
+@contextmanager
+def _readable(place: str) -> Iterator[None]:
+    """Whatever is wrong with the file at a place is BadInput."""
+    try:
+        yield
+    except KeyError as error:
+        raise BadInput(f"{place} cannot be read: it lacks {error}.") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise BadInput(f"{place} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def _load(path: Path) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(path.read_text())
     schema = data.pop("schema", None)
     if schema != SCHEMA_VERSION:

@@ -142,6 +142,24 @@ def test_a_place_that_cannot_be_written_is_said_in_a_sentence_and_nothing_is_lef
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
+@pytest.mark.parametrize(
+    "name, text, read",
+    [
+        ("run.json", "{", Run.open),
+        ("run.json", '{"schema": 1}', Run.open),
+        ("result.json", '{"schema": 1}', lambda folder: Run.open(folder).ending()),
+        ("steps.jsonl", "{}\n", lambda folder: Run.open(folder).steps()),
+        ("programs/none.py", None, lambda folder: Run.open(folder).program("none")),
+    ],
+)
+def test_a_damaged_run_is_said_in_a_sentence(tmp_path, name, text, read):
+    filled(folder := tmp_path / "run")
+    if text:
+        (folder / name).write_text(text)
+    with pytest.raises(BadInput, match=f"{name}.* cannot be read"):
+        read(folder)
+
+
 def test_a_file_is_put_into_folders_that_are_made(tmp_path):
     files.put(tmp_path / "a/b/c.txt", "text")
     assert (tmp_path / "a/b/c.txt").read_text() == "text"
