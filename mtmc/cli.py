@@ -29,13 +29,14 @@ EXIT_CODES = (
     "cannot be used; 3 no program could be verified, or the machine failed; 130 interrupted, the best so far is kept."
 )
 
+VERSION = "Print the versions of mtmc (with a hash of its judge and templates), torch, triton and Python."
+
 VERIFY_CODES = (
     "Exit codes: 0 verified; 1 a fault of mtmc itself; 2 a file or an option cannot be used; 3 nothing could be judged: the "
     "machine failed, or the candidate needs a GPU and there is none; 4 not verified: wrong, rejected, or it failed."
 )
 
 app = typer.Typer(
-    help="A PyTorch model in, verified and measured Triton kernels out.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -46,6 +47,21 @@ app.add_typer(gpus, name="gpus")
 app.add_typer(bench, name="bench")
 app.add_typer(cli_learning.commands)
 app.add_typer(cli_evaluation.commands)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from mtmc.judge.cache import made_with
+
+        print(", ".join(f"{name} {made_with()[name]}" for name in ("mtmc", "code", "torch", "triton", "python")))
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help=VERSION)] = False,
+) -> None:
+    """A PyTorch model in, verified and measured Triton kernels out."""
 
 
 class Format(StrEnum):
