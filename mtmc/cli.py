@@ -29,13 +29,14 @@ EXIT_CODES = (
     "cannot be used; 3 no program could be verified, or the machine failed; 130 interrupted, the best so far is kept."
 )
 
+VERSION = "Print the versions of mtmc (with a hash of its judge and templates), torch, triton and Python."
+
 VERIFY_CODES = (
     "Exit codes: 0 verified; 1 a fault of mtmc itself; 2 a file or an option cannot be used; 3 nothing could be judged: the "
     "machine failed, or the candidate needs a GPU and there is none; 4 not verified: wrong, rejected, or it failed."
 )
 
 app = typer.Typer(
-    help="A PyTorch model in, verified and measured Triton kernels out.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -48,6 +49,21 @@ app.add_typer(cli_learning.commands)
 app.add_typer(cli_evaluation.commands)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from mtmc.judge.cache import made_with
+
+        print(", ".join(f"{name} {made_with()[name]}" for name in ("mtmc", "code", "torch", "triton", "python")))
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help=VERSION)] = False,
+) -> None:
+    """A PyTorch model in, verified and measured Triton kernels out."""
+
+
 class Format(StrEnum):
     tree, mermaid, json = "tree", "mermaid", "json"
 
@@ -57,6 +73,7 @@ class Precision(StrEnum):
 
 
 BASELINES = "compile-default"
+POLICY = "Who picks the next action: greedy, random, model, llm or llm:PATH[+ADAPTER] (docs/policy.md)."
 MEASURE = "Time on the local GPU, or model the time. Default: measure where there is a GPU."
 Search = {"rich_help_panel": "Search"}
 Judging = {"rich_help_panel": "Judging"}
@@ -70,7 +87,7 @@ def optimize_command(  # noqa: PLR0913  one parameter an option
     entry: Annotated[str | None, typer.Option(help="Another class: CLASS or file.py:CLASS.")] = None,
     inputs: Annotated[list[str], typer.Option(help='One input, e.g. "x=float32[16,1024]"; repeatable.')] = [],  # noqa: B006
     init: Annotated[str, typer.Option(help='Constructor arguments, e.g. "64, bias=False".')] = "",
-    policy: Annotated[str, typer.Option(help="Who picks the next action: see docs/policy.md.", **Search)] = "greedy",
+    policy: Annotated[str, typer.Option(help=POLICY, **Search)] = "greedy",
     budget: Annotated[int, typer.Option(min=0, help="Candidates to judge.", **Search)] = 40,
     minutes: Annotated[float, typer.Option(min=0, help="Wall time; 0: no limit.", **Search)] = 0.0,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal runs where times are predicted.", **Search)] = 0,
@@ -125,6 +142,7 @@ def verify_command(  # noqa: PLR0913  one parameter an option
     """Judge one candidate against a reference: is it honest, is it right, how fast is it."""
     from mtmc import verification
     from mtmc.judge.mutants import COUNT
+    from mtmc.problem import read_text
 
     names, others = _names(checks), _names(baselines)
     options = verification.Options(
@@ -140,7 +158,7 @@ def verify_command(  # noqa: PLR0913  one parameter an option
         mutants=COUNT * mutants,
     )
     with nullcontext(lambda _: None) if quiet else _telling() as doing:
-        found = verification.verify(_problem(reference, entry, inputs, init), _text(candidate), options, doing=doing)
+        found = verification.verify(_problem(reference, entry, inputs, init), read_text(candidate), options, doing=doing)
     if as_json:
         print(json.dumps(found.to_json()))
     else:
@@ -193,9 +211,10 @@ def viz_command(
 ) -> None:
     """One HTML page, readable without a network: the tree, and on a click the step's sentence, diff and figures."""
     from mtmc import viz
+    from mtmc.trajectories.files import put
     from mtmc.trajectories.store import Run
 
-    output.write_text(viz.page(Run.open(run)))
+    put(output, viz.page(Run.open(run)))
     print(output)
 
 
@@ -215,13 +234,6 @@ def _problem(file: str | None, entry: str | None, inputs: list[str], init: str) 
     if not place:
         raise BadInput("Give a model file, or --entry file.py:CLASS.")
     return load(place, entry, inputs, init)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file} cannot be read as UTF-8 text: {error}.") from error
 
 
 @contextmanager

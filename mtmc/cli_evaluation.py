@@ -144,12 +144,10 @@ def rescore_command(
 def _each(todo: list[tuple[Path, StoredTree]], work: Work, limits: tuple[int, float], quiet: bool) -> None:
     """Do the work for one tree after the other, and tell of it on stderr; one that fails does not end the others."""
     from mtmc import collecting
-    from mtmc.assembly import Options
 
     jobs, minutes = limits
     console, began, failures = Console(stderr=True, quiet=quiet), time.monotonic(), 0
-    plan = collecting.Plan(Path(), Options(), cores=jobs or len(os.sched_getaffinity(0)))
-    with collecting.executor(plan) as workers, console.status("starting") as status:
+    with collecting.executor(jobs or len(os.sched_getaffinity(0))) as workers, console.status("starting") as status:
         for number, (path, tree) in enumerate(todo, 1):
             if minutes and time.monotonic() - began > 60 * minutes:
                 console.print("the time is over: the same command goes on from here")

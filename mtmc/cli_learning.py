@@ -59,12 +59,14 @@ def collect_command(  # noqa: PLR0913  one parameter an option
     if not count:
         from mtmc.assembly import Options
         from mtmc.collecting import Plan
+        from mtmc.trajectories.files import folder
 
         options = Options(gpu=gpu, precision=precision, measure=measure, seed=seed, timing_seconds=TIMING)
         until = time.time() + 60 * minutes if minutes else 0.0
         plan = Plan(store, options, budget, seed, problem_minutes, until)
         crew = _crew(plan, jobs)
         orders = _orders(files or [], seed, _grades(grades))
+        folder(store)
         interrupted = _watch(crew, orders, len(files) if files else problems, quiet)
         if interrupted:
             raise typer.Exit(INTERRUPTED)

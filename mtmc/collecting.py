@@ -78,21 +78,21 @@ def generated(seed: int, grades: tuple[int, ...]) -> Iterator[Order]:
     return (Order(made.problem, made.grade, True) for made in problems.stream(seed, grades))
 
 
-def executor(plan: Plan) -> LocalProcesses:
-    """Workers for all problems of one process: starting them is paid once."""
-    workers = {"compile": plan.cores, "interpret": max(plan.cores // 2, 1), "gpu": 1}
+def executor(cores: int) -> LocalProcesses:
+    """Workers for all problems of one process, as many as its cores: starting them is paid once."""
+    workers = {"compile": cores, "interpret": max(cores // 2, 1), "gpu": 1}
     return LocalProcesses(cache_folder() / "compiled", Limits(workers=workers), trusting=True)
 
 
 def collect(order: Order, plan: Plan, workers: LocalProcesses, doing: Callable[[str], None]) -> Outcome:
     """Grow the tree of one problem and keep it; what an earlier, shorter try has judged is taken over."""
     began, problem = time.monotonic(), order.problem
-    earlier = _earlier(plan.folder, problem.name)
-    if earlier and enough(earlier, plan):
-        return Outcome(problem.name, "there", programs=len(earlier.nodes), speedup=earlier.speedup)
     try:
+        earlier = _earlier(plan.folder, problem.name)
+        if earlier and enough(earlier, plan):
+            return Outcome(problem.name, "there", programs=len(earlier.nodes), speedup=earlier.speedup)
         question = _question(order)
-        if order.generated and (twin := problems.kernelbench().get(question.structure)):
+        if order.generated and (twin := problems.twin(question.structure)):
             return Outcome(problem.name, "excluded", f"its operators are those of KernelBench's {twin}")
         setup = assemble(problem, plan.options, doing, workers)
     except (BadInput, InfraError) as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import Any
 
 from mtmc import collecting
 from mtmc.collecting import Order, Outcome, Plan
+from mtmc.judge.processes import available_bytes, resident_bytes
 
 RECYCLED = 25  # problems, after which a process is replaced
 LARGE = 6 << 30  # bytes of a process' own memory, from which on it is replaced
@@ -58,19 +58,7 @@ class Crew:
         self._hands = [self._hire(gpus[number % len(gpus)]) for number in range(self.jobs)]
         good = 0
         try:
-            while True:
-                busy = sum(hand.order is not None for hand in self._hands)
-                for hand in self._hands:
-                    if (
-                        hand.order is None
-                        and good + busy < count
-                        and self._may_begin(busy)
-                        and (order := next(orders, None))
-                    ):
-                        self._give(hand, order)
-                        busy += 1
-                if not busy:
-                    return
+            while self._give_out(orders, count - good):
                 for outcome in self._heard():
                     good += outcome.kind in ("grown", "there")
                     yield outcome
@@ -78,10 +66,22 @@ class Crew:
             for hand in self._hands:
                 self._dismiss(hand)
 
+    def _give_out(self, orders: Iterator[Order], wanted: int) -> int:
+        """Orders to idle hands, until so many problems are under way; how many are."""
+        busy = sum(hand.order is not None for hand in self._hands)
+        for hand in [hand for hand in self._hands if hand.order is None]:
+            order = next(orders, None) if busy < wanted and self._may_begin(busy) else None
+            if order is None:
+                break
+            hand.order, hand.began = order, time.monotonic()
+            hand.pipe.send(order)
+            busy += 1
+        return busy
+
     def _may_begin(self, busy: int) -> bool:
         if self.plan.until and self.plan.left() <= 0:
             return False
-        return not busy or available() > SCARCE
+        return not busy or available_bytes() > SCARCE
 
     def _hire(self, gpu: str) -> _Hand:
         context = multiprocessing.get_context("spawn")
@@ -90,10 +90,6 @@ class Crew:
         process.start()
         theirs.close()
         return _Hand(gpu, process, ours)
-
-    def _give(self, hand: _Hand, order: Order) -> None:
-        hand.order, hand.began = order, time.monotonic()
-        hand.pipe.send(order)
 
     def _heard(self) -> Iterator[Outcome]:
         """What the hands report within a second, and what the lost ones leave."""
@@ -110,7 +106,7 @@ class Crew:
                 continue
             hand.lost |= overdue
             hand.order, hand.served = None, hand.served + 1
-            if hand.lost or hand.served >= RECYCLED or resident(hand.process.pid) > LARGE:
+            if hand.lost or hand.served >= RECYCLED or resident_bytes(hand.process.pid) > LARGE:
                 self._dismiss(hand)
                 self._hands[number] = self._hire(hand.gpu)
             yield outcome
@@ -146,31 +142,12 @@ class Crew:
         hand.process.join()
 
 
-def available() -> int:
-    """Bytes of memory that could still be had; plenty where the system does not say."""
-    try:
-        with open("/proc/meminfo") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        return int(lines["MemAvailable"].split()[0]) << 10
-    except (OSError, KeyError):
-        return 1 << 60
-
-
-def resident(pid: int) -> int:
-    """Bytes of memory that a process holds; 0 where the system does not say."""
-    try:
-        with open(f"/proc/{pid}/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except OSError:
-        return 0
-
-
 def _serve(pipe: Connection, plan: Plan, gpu: str) -> None:
     """A hand's life: one order after the other until there is none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that gives out the problems decides what an interrupt means
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    with collecting.executor(plan) as workers:
+    with collecting.executor(plan.cores) as workers:
         while True:
             try:
                 order = pipe.recv()

@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from mtmc.graph import Graph, Node, Ref
+from mtmc.graph import Graph, Node, Ref, bare
 
 VIEWS = frozenset(
     "view _unsafe_view reshape flatten squeeze unsqueeze expand expand_as alias contiguous clone detach "
@@ -60,7 +60,7 @@ class _Reader:
         return self.names[name]
 
     def _written(self, node: Node) -> str:
-        base = node.op.split(".")[1] if node.op.startswith("aten.") else node.op
+        base = bare(node.op)
         if not self.whole and base in VIEWS and node.inputs:
             return self.names[node.inputs[0]]
         op = node.op if self.whole else base

@@ -108,13 +108,13 @@ def _filled_at(tree: StoredTree, key: str, recorder: Recorder) -> StoredTree:
     times = recorder.predict([edit.after for edit in edits.values()])
     predicted = {**node.predicted, **{action.id: ms for action, ms in zip(edits, times, strict=True)}}
     filled = replace(node, predicted=predicted, refused=frozenset(refused))
-    home = [(action, edit) for action, edit in edits.items() if edit.after.key in tree.nodes]
-    found = (step_of(action, edit, tree.nodes[edit.after.key].verdict) for action, edit in home)
-    steps = [
-        replace(step, index=number, predicted_ms=predicted[home[place][0].id], cached=True)
-        for place, (number, step) in enumerate(enumerate(found, len(tree.steps)))
-    ]
-    return replace(tree, nodes={**tree.nodes, key: filled}, steps=(*tree.steps, *steps))
+    steps = list(tree.steps)
+    for action, edit in edits.items():
+        if edit.after.key not in tree.nodes:
+            continue
+        step = step_of(action, edit, tree.nodes[edit.after.key].verdict)
+        steps.append(replace(step, index=len(steps), predicted_ms=predicted[action.id], cached=True))
+    return replace(tree, nodes={**tree.nodes, key: filled}, steps=tuple(steps))
 
 
 def rescored(tree: StoredTree, roles: Setup, doing: Tell) -> StoredTree:

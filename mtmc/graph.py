@@ -77,6 +77,11 @@ class Node:
         return tuple(dict.fromkeys(ref.name for ref in walk((self.args, tuple(self.kwargs.values())))))
 
 
+def bare(op: str) -> str:
+    """`aten.conv2d.default` → `conv2d`; a name without `aten.` stays as it is up to its first dot."""
+    return op.removeprefix("aten.").partition(".")[0]
+
+
 def walk(value: Any) -> Iterator[Ref]:
     """Every `Ref` inside nested tuples, lists and dicts."""
     if isinstance(value, Ref):

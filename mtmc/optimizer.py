@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import platform
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc import live, policies, report
 from mtmc.assembly import Judging, Options, Setup, assemble
-from mtmc.judge.cache import versions
+from mtmc.judge.cache import made_with
 from mtmc.problem import Problem, load
 from mtmc.program import Program
 from mtmc.search import Limits, Search
@@ -169,7 +168,7 @@ def _info(problem: Problem, options: Options, setup: Setup) -> RunInfo:
         precision=options.precision,
         timing="measured" if setup.measured else "predicted",
         profile=asdict(setup.profile),
-        versions={"python": platform.python_version(), **dict(entry.split(" ", 1) for entry in versions())},
+        versions=made_with(),
         notes=setup.notes,
     )
 

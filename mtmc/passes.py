@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
 
-from mtmc.graph import Graph, Node, TensorType
+from mtmc.graph import Graph, Node, TensorType, bare
 
 HEAVY = (
     *("mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "einsum", "mv", "addmv", "dot", "inner", "outer", "bilinear"),
@@ -34,11 +34,6 @@ REDUCTIONS = (
     *("logsumexp", "nansum", "any", "all", "count_nonzero", "aminmax", "frobenius_norm"),
 )
 """Operators whose result has one element a slice of their operand; elementwise where it has as many."""
-
-
-def bare(op: str) -> str:
-    """`aten.conv2d.default` → `conv2d`."""
-    return op.removeprefix("aten.").partition(".")[0]
 
 
 def heavy(op: str) -> bool:

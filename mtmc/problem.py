@@ -90,7 +90,7 @@ def load(path: str | Path, entry: str | None = None, inputs: Sequence[str] = (),
         path, entry = entry.rsplit(":", 1)
     entry = entry or "Model"
     file, package = _locate(str(path))
-    source = _read(file)
+    source = read_text(file)
     tree = _parse(source, file)
     classes = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     if entry not in classes:
@@ -318,8 +318,6 @@ def _forget(before: set[str], folder: Path) -> None:
 def _locate(path: str) -> tuple[Path, str]:
     """File and dotted package of `file.py` or `package.module`."""
     if path.endswith(".py") or Path(path).exists():
-        if not Path(path).is_file():
-            raise BadInput(f"There is no file {path}.")
         return Path(path), ""
     if not re.fullmatch(r"\w+(\.\w+)*", path):
         raise BadInput(f"There is no file {path}.")
@@ -330,7 +328,10 @@ def _locate(path: str) -> tuple[Path, str]:
     return Path(str(spec.origin)), spec.parent or ""
 
 
-def _read(file: Path) -> str:
+def read_text(file: Path) -> str:
+    """A file of the user's as text. Raises BadInput."""
+    if not file.is_file():
+        raise BadInput(f"There is no file {file}.")
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -28,11 +28,9 @@ from mtmc.step import Step
 from mtmc.tree import Tree, candidate_ms, reference_ms
 from mtmc.verdict import Verdict
 
-NEAR_FLOOR = 1.05
+NEAR_FLOOR = 1.05  # a program within 5 % of what good kernels come down to has nothing left to win
 LOOKAHEAD = 12  # actions predicted for one decision
-DISCOURAGING = (
-    1.05  # an action that was predicted to cost more than 5 % waits for another best program to be predicted again
-)
+DISCOURAGING = 1.05  # what was predicted to cost more than 5 % waits for another best program to be predicted again
 MINOR = 0.02  # kernels with less than this share of the time are not tuned by a guided search
 
 

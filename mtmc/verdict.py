@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from math import log
 from typing import Any, ClassVar
 
 
@@ -156,6 +157,11 @@ class Verdict:
     @property
     def correct(self) -> bool:
         return isinstance(self, Verified)
+
+    @property
+    def log_speedup(self) -> float | None:
+        """Over the reference, natural logarithm; None unless verified."""
+        return log(self.timing.speedup) if isinstance(self, Verified) else None
 
     def to_json(self) -> dict[str, Any]:
         return {"status": self.status, **asdict(self)}

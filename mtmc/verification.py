@@ -174,9 +174,7 @@ class _Pair:
 
     @property
     def start(self) -> Verification:
-        notes = () if self.local else (NO_GPU,)
-        verdict = Infra("nothing was judged")
-        return Verification(self.problem.name, self.door.kind, self.profile.name, self.local, verdict, notes=notes)
+        return Verification(self.problem.name, self.door.kind, self.profile.name, self.local, Infra("nothing was judged"))
 
     @property
     def seed(self) -> int:
@@ -224,7 +222,7 @@ def _static(pair: _Pair) -> tuple[Finding, ...]:
 
 def _judged(found: Verification, pair: _Pair, judge: Judge) -> Verification:
     """Candidates that do no work first; then this one compiled, compared, watched and timed; then its mutants."""
-    notes = list(found.notes)
+    notes: list[str] = []
     trials: tuple[Trial, ...] = ()
     try:
         notes += [text for text in (judge.trivial.sentence, judge.trivial.note) if text]
@@ -235,8 +233,8 @@ def _judged(found: Verification, pair: _Pair, judge: Judge) -> Verification:
         verdict = Infra(str(error))
     if not pair.local:
         verdict = _without_gpu(verdict)
-    if not pair.local and not judge.small:
-        notes.append(NOT_OWN_SIZE)
+    if not pair.local and verdict.compiled:
+        notes += [NO_GPU] if judge.small else [NO_GPU, NOT_OWN_SIZE]
     if not isinstance(verdict, Verified):
         return replace(found, verdict=verdict, notes=tuple(notes))
     if verdict.timing.kind == "unknown":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+from mtmc.trajectories.files import put
 
 WIDTH, HEIGHT = 4.5, 3.0  # inches of one plot
 ACROSS = 3
@@ -20,7 +22,7 @@ class Curves:
 
         self.folder = folder
         self.rows = [row for row in read(folder) if row["step"] <= start]
-        _replace(folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in self.rows).encode())
+        put(folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in self.rows))
         self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
 
     def add(self, step: int, figures: Mapping[str, float]) -> None:
@@ -69,12 +71,6 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         axes.grid(alpha=0.3)
         if any(name.startswith(f"{title}/") for name in names):
             axes.legend()
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    FigureCanvasAgg(figure).print_png(str(draft))
-    draft.replace(path)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(content)
-    draft.replace(path)
+    drawn = BytesIO()
+    FigureCanvasAgg(figure).print_png(drawn)
+    put(path, drawn.getvalue())

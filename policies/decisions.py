@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 
 from mtmc.action import Action
+from mtmc.actions import STOP
 from mtmc.errors import BadInput
 from mtmc.policies import prompt
 from mtmc.policies.menu import Menu, menu
@@ -23,10 +24,9 @@ from mtmc.trajectories import archive
 from mtmc.trajectories.store import Run
 from mtmc.trajectories.trees import Node, Provenance, Question, StoredTree
 from mtmc.tree import Tree
-from mtmc.verdict import Infra, Verdict, Verified
+from mtmc.verdict import Infra
 
 BROKEN = 0.3  # a program that fails counts as worse than the slowest verified one by this (log speed-up)
-STOP = Action("stop", "stop", "model", (), "Stop: keep the program as it is.")
 ROUNDS = 10_000  # of the fixed point; it is reached after as many as the longest best path has steps
 CLOSE = 1e-9
 
@@ -132,10 +132,10 @@ def best_path(tree: StoredTree, worth: Mapping[str, Mapping[str, float]]) -> lis
 
 def _levels(tree: StoredTree) -> dict[str, float]:
     """Log speed-up of each program; of a broken one a little below the slowest. The machine's faults are left out."""
-    verdicts: dict[str, Verdict] = {key: node.verdict for key, node in tree.nodes.items()}
-    known = {key: math.log(v.timing.speedup) for key, v in verdicts.items() if isinstance(v, Verified)}
+    verdicts = {key: node.verdict for key, node in tree.nodes.items() if not isinstance(node.verdict, Infra)}
+    known = {key: gain for key, verdict in verdicts.items() if (gain := verdict.log_speedup) is not None}
     floor = min(known.values(), default=0.0) - BROKEN
-    return {key: known.get(key, floor) for key, v in verdicts.items() if not isinstance(v, Infra)}
+    return {key: known.get(key, floor) for key in verdicts}
 
 
 def _shares(worth: Mapping[str, float], temperature: float) -> dict[str, float]:

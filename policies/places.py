@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mtmc import reward
+from mtmc.action import Family
 from mtmc.trajectories.trees import Node, StoredTree
 from mtmc.tree import offered
 from mtmc.verdict import Timing, Verdict, Verified
 
-FAMILIES = ("tiling", "fusion", "pipelining", "reorder", "library", "repair", "stop")
+FAMILIES = get_args(Family)
 FACTS = len(FAMILIES) + 3
 LIMIT = 20.0  # of logarithms
 UNKNOWN, STOP = -1, -2  # in the place of a child
@@ -59,7 +61,7 @@ def places(tree: StoredTree, width: int, kind: str, hidden: bool = False) -> tup
         mask = np.zeros(width, np.int8)
         mask[: len(node.legal)] = [action.id in shown for action in node.legal]
         mask[len(node.legal) - 1] = 1
-        gain = log(node.verdict.timing.speedup) if isinstance(node.verdict, Verified) else 0.0
+        gain = node.verdict.log_speedup or 0.0
         worth = POTENTIALS[kind](node.verdict) if kind in POTENTIALS else 0.0
         found.append(Place(key, node.verdict, (*children, STOP), mask, _facts(node, width), gain, worth or 0.0))
     return tuple(found)

@@ -39,6 +39,7 @@ from mtmc.policies.decisions import Expert, Stage, stages, trees
 from mtmc.policies.model import Lora, Policy, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.weights import Source, source
 from mtmc.trajectories import archive
+from mtmc.trajectories.files import folder
 from mtmc.trajectories.trees import StoredTree
 
 BEST = 0.9  # an option is among the best when its share is at least this part of the largest
@@ -88,7 +89,7 @@ def pretrain(
 ) -> dict[str, float]:
     """Train, or go on with what `out` holds, to the end or for now `until` a step; the last figures. Raises BadInput."""
     data = gather(found, settings)
-    out.mkdir(parents=True, exist_ok=True)
+    folder(out)
     policy = Policy(model, settings.lora, device, settings.seed)
     optimizer = torch.optim.AdamW(policy.trained(), lr=settings.rate, weight_decay=0.0)
     recorded = {**asdict(settings), "model": model.base}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mtmc import actions
 from mtmc.policies.menu import LABELS
+from mtmc.trajectories import files
 
 WIDTH, LAYERS, CONTEXT, WORDS = 64, 2, 8192, 2000
 ACTIONS = Path(actions.__file__).parent
@@ -26,7 +27,7 @@ def write(folder: Path, seed: int = 0) -> Path:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    folder.mkdir(parents=True)
+    files.folder(folder)
     vocabulary = _tokenizer(folder)
     config = LlamaConfig(
         vocab_size=vocabulary,

@@ -55,6 +55,7 @@ from mtmc.policies.pretrain_bc import (
 from mtmc.policies.walk import Walk
 from mtmc.policies.weights import Source
 from mtmc.trajectories import archive
+from mtmc.trajectories.files import folder
 from mtmc.trajectories.trees import StoredTree
 
 GRADES = 5
@@ -136,7 +137,7 @@ def train(
     able = [tree for tree in usable(found, settings.gpus) if tree.edges(tree.root)]
     if not able:
         raise BadInput("There is no tree to train on: none has a known step from its first program.")
-    out.mkdir(parents=True, exist_ok=True)
+    folder(out)
     policy = Policy(model, settings.lora, device, settings.seed)
     policy.keep_reference()
     groups = [

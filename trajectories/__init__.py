@@ -1,1 +1,1 @@
-"""Run folders: what a run did, on disk."""
+"""What runs did, on disk: run folders, and trees of judged programs to learn from."""

@@ -46,7 +46,6 @@ def path_of(folder: Path, name: str) -> Path:
 
 def write(folder: Path, tree: StoredTree) -> Path:
     """Keep a tree; one of the same name is replaced in one step."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = path_of(folder, tree.question.name)
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in _lines(tree))
     put(path, lzma.compress(text.encode(), preset=9))

@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +23,7 @@ from typing import IO, Any
 from mtmc.errors import BadInput
 from mtmc.program import Program
 from mtmc.step import SCHEMA_VERSION, Step
-from mtmc.trajectories.files import put
+from mtmc.trajectories import files
 from mtmc.verdict import Verdict, from_json
 
 SETTLED = ("problem_hash", "gpu", "policy", "seed", "precision", "timing")
@@ -74,20 +75,24 @@ class Run:
 
     @staticmethod
     def create(folder: Path, info: RunInfo) -> Run:
-        """A new run in an absent or empty folder. Raises BadInput when the folder holds anything."""
+        """A new run in an absent or empty folder. Raises BadInput when the folder holds anything, or cannot be written."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise BadInput(_occupied(folder))
         for name in ("programs", "patches"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
+            files.folder(folder / name)
         lock = _locked(folder)
-        put(folder / "run.json", _dump({"schema": SCHEMA_VERSION, **asdict(info)}))
+        files.put(folder / "run.json", _dump({"schema": SCHEMA_VERSION, **asdict(info)}))
         return Run(folder, info, lock)
 
     @staticmethod
     def open(folder: Path) -> Run:
-        """An existing run, for reading. Raises BadInput when the folder is no run of this schema."""
-        data = _load(folder / "run.json", f"{folder} is not a run folder: it has no run.json.")
-        return Run(folder, RunInfo(**{**data, "notes": tuple(data["notes"])}))
+        """An existing run, for reading. Raises BadInput when the folder is no run of this schema, or damaged."""
+        path = folder / "run.json"
+        if not path.exists():
+            raise BadInput(f"{folder} is not a run folder: it has no run.json.")
+        with _readable(str(path)):
+            data = _load(path)
+            return Run(folder, RunInfo(**{**data, "notes": tuple(data["notes"])}))
 
     @staticmethod
     def resume(folder: Path, info: RunInfo) -> Run:
@@ -105,7 +110,7 @@ class Run:
         """Record a finished candidate; when this returns it survives a power cut. The step's line is written last."""
         self.write_program(program)
         if step.patch:
-            put(self.folder / "patches" / f"{step.index:03d}.patch", step.patch)
+            files.put(self.folder / "patches" / f"{step.index:03d}.patch", step.patch)
         with (self.folder / "steps.jsonl").open("a") as file:
             file.write(json.dumps(step.to_json()) + "\n")
             file.flush()
@@ -118,41 +123,44 @@ class Run:
     def write_program(self, program: Program) -> None:
         path = self.folder / "programs" / f"{program.key}.py"
         if not path.exists():
-            put(path, program.source)
+            files.put(path, program.source)
 
     def program(self, key: str) -> Program:
-        """The candidate with this key. Raises FileNotFoundError."""
-        return Program((self.folder / "programs" / f"{key}.py").read_text())
+        """The candidate with this key. Raises BadInput."""
+        path = self.folder / "programs" / f"{key}.py"
+        with _readable(str(path)):
+            return Program(path.read_text())
 
     def finish(self, ending: Ending) -> None:
         """Write `result.json`, and `optimized.py` where there is an answer."""
         if ending.best:
-            put(self.folder / "optimized.py", self.program(ending.best).source)
+            files.put(self.folder / "optimized.py", self.program(ending.best).source)
         else:
             (self.folder / "optimized.py").unlink(missing_ok=True)
         final = ending.final.to_json() if ending.final else None
         data = {"reason": ending.reason, "best": ending.best, "final": final, "discarded": ending.discarded}
-        put(self.folder / "result.json", _dump({"schema": SCHEMA_VERSION, **data}))
+        files.put(self.folder / "result.json", _dump({"schema": SCHEMA_VERSION, **data}))
 
     def ending(self) -> Ending | None:
-        """How the run ended; None while it is under way."""
-        if not (self.folder / "result.json").exists():
+        """How the run ended; None while it is under way. Raises BadInput for a damaged file."""
+        path = self.folder / "result.json"
+        if not path.exists():
             return None
-        data = _load(self.folder / "result.json", "")
-        final = from_json(data["final"]) if data["final"] else None
-        return Ending(data["reason"], data["best"], final, tuple(data["discarded"]))
+        with _readable(str(path)):
+            data = _load(path)
+            final = from_json(data["final"]) if data["final"] else None
+            return Ending(data["reason"], data["best"], final, tuple(data["discarded"]))
 
     def write_report(self, text: str) -> None:
-        put(self.folder / "report.md", text)
+        files.put(self.folder / "report.md", text)
 
     def _read(self) -> Iterator[Step]:
         path = self.folder / "steps.jsonl"
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         for number, line in enumerate(lines, 1):
-            try:
-                yield Step.from_json(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
-                raise BadInput(f"{path}, line {number}, cannot be read: {error}") from error
+            with _readable(f"{path}, line {number},"):
+                step = Step.from_json(json.loads(line))
+            yield step
 
     def _drop_torn_line(self) -> None:
         path = self.folder / "steps.jsonl"
@@ -198,9 +206,18 @@ def _locked(folder: Path) -> IO[str]:
     return lock
 
 
-def _load(path: Path, absent: str) -> dict[str, Any]:
-    if not path.exists():
-        raise BadInput(absent)
+@contextmanager
+def _readable(place: str) -> Iterator[None]:
+    """Whatever is wrong with the file at a place is BadInput."""
+    try:
+        yield
+    except KeyError as error:
+        raise BadInput(f"{place} cannot be read: it lacks {error}.") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise BadInput(f"{place} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def _load(path: Path) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(path.read_text())
     schema = data.pop("schema", None)
     if schema != SCHEMA_VERSION:

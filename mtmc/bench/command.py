@@ -99,8 +99,9 @@ def show_command(
     joined, known = _joined(files), _degenerate(degenerate)
     if page:
         from mtmc.bench import page as pages
+        from mtmc.trajectories.files import put
 
-        page.write_text(pages.page(joined, known))
+        put(page, pages.page(joined, known))
         print(page)
     else:
         from mtmc.bench import tables
@@ -114,9 +115,9 @@ def compare_command(
     after: Annotated[Path, typer.Argument(help="Result file.")],
 ) -> None:
     """What became faster, slower, verified or lost from one result file to another; Markdown. Needs no GPU."""
-    from mtmc.bench import compare, rows
+    from mtmc.bench import compare
 
-    print(compare.text(compare.compare(rows.read(before), rows.read(after))), end="")
+    print(compare.text(compare.compare(_joined([before]), _joined([after]))), end="")
 
 
 def _machine() -> dict[str, str]:
@@ -136,15 +137,16 @@ def _machine() -> dict[str, str]:
 def _finish(plan: Plan, known: frozenset[str] | None) -> None:
     """Report and page of the whole file, beside it; without plotly a sentence says that there is no page."""
     from mtmc.bench import page, tables
+    from mtmc.trajectories.files import put
 
     if not plan.output.exists():
         return
     joined = _joined([plan.output])
     report, drawn = plan.output.with_suffix(".md"), plan.output.with_suffix(".html")
-    report.write_text(tables.text(joined, known))
+    put(report, tables.text(joined, known))
     print(report)
     try:
-        drawn.write_text(page.page(joined, known))
+        put(drawn, page.page(joined, known))
         print(drawn)
     except BadInput as error:
         Console(stderr=True).print(f"[yellow]note[/] {error}", highlight=False, soft_wrap=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from mtmc.bench.rows import EAGER, Row, join
+from mtmc.bench.rows import EAGER, Row
 from mtmc.bench.suite import place
 from mtmc.report import table
 from mtmc.verdict import NEAR
@@ -35,8 +35,8 @@ class Change:
 
 
 def compare(before: Sequence[Row], after: Sequence[Row]) -> list[Change]:
-    """Every problem of either file, each joined first, by what became of it."""
-    old, new = ({row.problem: row for row in join(rows)} for rows in (before, after))
+    """Every problem of either file's joined rows, by what became of it."""
+    old, new = ({row.problem: row for row in rows} for rows in (before, after))
     found = [_change(name, old.get(name), new.get(name)) for name in sorted({*old, *new}, key=place)]
     return sorted(found, key=lambda change: WORDS.index(change.word))
 
@@ -62,7 +62,7 @@ def _between(before: Row, after: Row) -> str:
 def text(changes: Sequence[Change]) -> str:
     """Markdown: a count of each kind, the mean of the factors, and the problems that are not equal."""
     counts = {word: sum(change.word == word for change in changes) for word in WORDS}
-    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no problem in either file"
+    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     factors = [change.factor for change in changes if change.factor]
     mean = (
         f" Over eager, the ratio changed by {geometric_mean(factors):.3f} (geometric mean of {len(factors)})."

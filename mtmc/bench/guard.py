@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from mtmc.judge.processes import descendants, memory_over
+from mtmc.judge.processes import available_bytes, descendants, memory_over
 
 GIB = 1 << 30
 RESERVE = 4 * GIB  # stays free on the host: below it the system would choose which process to end
-
-
-def available_bytes() -> int:
-    """Memory that the host can still give; no limit (2⁶³) where the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return 1 << 63
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 1 << 63)
 
 
 @dataclass(frozen=True)

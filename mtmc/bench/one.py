@@ -7,7 +7,6 @@ keeps a lost GPU context, a leak or a hang from the others.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sys
@@ -31,6 +30,7 @@ from mtmc.optimizer import Result, optimize_problem
 from mtmc.passes import type_bytes
 from mtmc.problem import Problem, load
 from mtmc.program import Program
+from mtmc.trajectories.files import put
 from mtmc.trajectories.store import Run
 from mtmc.tree import Tree
 from mtmc.verdict import Verdict, Verified
@@ -206,10 +206,7 @@ def main() -> None:
     """Do the task given as the first argument; the answer appears whole or not at all."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # with the runner, which would not know of it when it is started again
     task = Task.read(sys.argv[1])
-    text = json.dumps(answer(task))
-    draft = Path(f"{task.answer}.draft")
-    draft.write_text(text)
-    os.replace(draft, task.answer)
+    put(Path(task.answer), json.dumps(answer(task)))
 
 
 if __name__ == "__main__":

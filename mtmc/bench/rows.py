@@ -15,6 +15,7 @@ from typing import Any
 from mtmc.bench.suite import place
 from mtmc.errors import BadInput
 from mtmc.passes import heavy
+from mtmc.trajectories.files import folder
 
 EAGER, COMPILE = "eager", "compile-default"
 UNDECIDED = ("skipped", "infra")
@@ -153,6 +154,8 @@ def read(path: Path) -> list[Row]:
 def _row(path: Path, number: int, line: str) -> Row:
     try:
         data = json.loads(line)
+        if missing := [name for name in ("problem", "status") if name not in data]:
+            raise BadInput(f"it has no {missing[0]}.")
         row = Row(**{name: value for name, value in data.items() if name in KNOWN})
         place(row.problem)
     except (ValueError, TypeError, AttributeError, BadInput) as error:
@@ -162,7 +165,7 @@ def _row(path: Path, number: int, line: str) -> Row:
 
 def append(path: Path, row: Row) -> None:
     """Add a row; when this returns it survives a power cut. A torn last line of a killed process is cut off first."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    folder(path.parent)
     with path.open("ab+") as file:
         file.seek(0)
         whole = file.read().rfind(b"\n") + 1

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import log
 from random import Random
 
 from mtmc.action import Action
@@ -23,7 +22,6 @@ from mtmc.policies.policy import Policy, View
 from mtmc.policies.replay import Replay, Untried
 from mtmc.step import Step
 from mtmc.trajectories.trees import StoredTree
-from mtmc.verdict import Verdict, Verified
 
 UNTRIED, KNOWN, FAILED = "untried", "known", "failed"
 Outcome = float | str
@@ -72,7 +70,7 @@ class Runner:
 
     def __post_init__(self) -> None:
         self.replay, self._last = Replay(self.stored), self.stored.root
-        self._found = gain(self.stored.nodes[self.stored.root].verdict) or 0.0
+        self._found = self.stored.nodes[self.stored.root].verdict.log_speedup or 0.0
         self._ranking: list[Action] = []
 
     def run(self) -> Course:
@@ -83,7 +81,7 @@ class Runner:
             blind += sum(action.id not in self.stored.nodes[view.program.key].predicted for action in view.moves)
             outcomes.append(outcome)
         return Course(
-            first=gain(self.stored.nodes[self.stored.root].verdict) or 0.0,
+            first=self.stored.nodes[self.stored.root].verdict.log_speedup or 0.0,
             outcomes=tuple(outcomes),
             drew=self.rng.getstate() != before,
             blind=blind / max(shown, 1) if self.policy.guided else 0.0,
@@ -104,7 +102,7 @@ class Runner:
             self._ranking = self._ranking if step is None else []
             spent += outcome not in (UNTRIED, KNOWN)
             if step and step.verdict.correct:
-                self._last, self._found = step.child, max(self._found, gain(step.verdict) or 0.0)
+                self._last, self._found = step.child, max(self._found, step.verdict.log_speedup or 0.0)
             yield view, outcome
 
     def _asked(self, view: View) -> Action:
@@ -136,37 +134,32 @@ def limit(stored: StoredTree, budget: int) -> tuple[float, ...]:
     The known step graph is gone through breadth first, for a program n steps from the first one costs n candidates.
     """
     level, met = [stored.root], {stored.root}
-    levels = [max(gain(stored.nodes[stored.root].verdict) or 0.0, 0.0)]
+    levels = [max(stored.nodes[stored.root].verdict.log_speedup or 0.0, 0.0)]
     for _ in range(budget):
         level = list(dict.fromkeys(s.child for key in level for s in stored.edges(key).values() if s.child not in met))
         met.update(level)
-        levels.append(max([levels[-1], *(gain(stored.nodes[key].verdict) or 0.0 for key in level)]))
+        levels.append(max([levels[-1], *(stored.nodes[key].verdict.log_speedup or 0.0 for key in level)]))
     return tuple(levels)
 
 
 def best_gain(stored: StoredTree) -> float:
     """The highest log speed-up in a tree; 0 where none beats the reference."""
-    return max([0.0, *(found for node in stored.nodes.values() if (found := gain(node.verdict)) is not None)])
-
-
-def gain(verdict: Verdict) -> float | None:
-    """Log speed-up over the reference; None unless verified."""
-    return log(verdict.timing.speedup) if isinstance(verdict, Verified) else None
+    return max(0.0, *(node.verdict.log_speedup or 0.0 for node in stored.nodes.values()))
 
 
 def _outcome(step: Step) -> Outcome:
     if step.cached:
         return KNOWN
-    found = gain(step.verdict)
+    found = step.verdict.log_speedup
     return FAILED if found is None else found
 
 
-def courses(
-    stored: StoredTree, policy: Policy, seeds: Sequence[int], budget: int, order: Order
-) -> Iterator[tuple[int, Course]]:
+def courses(stored: StoredTree, policy: Policy, seeds: Sequence[int], budget: int, order: Order) -> list[Course]:
     """A course for each seed; where a policy draws nothing, the first one stands for all."""
-    found: Course | None = None
+    found: list[Course] = []
     for seed in seeds:
-        if found is None or found.drew:
-            found = Runner(stored, policy, Random(f"{seed}:{stored.question.name}"), budget, order).run()
-        yield seed, found
+        if not found or found[-1].drew:
+            found.append(Runner(stored, policy, Random(f"{seed}:{stored.question.name}"), budget, order).run())
+        else:
+            found.append(found[-1])
+    return found

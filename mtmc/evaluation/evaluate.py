@@ -59,9 +59,7 @@ def evaluate(
             if key not in record.known:
                 doing(f"{contender.label}, policy {turn + 1} of {len(settings.contenders)}: tree {number} of {len(trees)}")
                 policy = policy or load(contender)
-                record.add(
-                    key, [c for _, c in courses(tree, policy, range(settings.seeds), settings.budget, settings.order)]
-                )
+                record.add(key, courses(tree, policy, range(settings.seeds), settings.budget, settings.order))
             found.setdefault((str(path), contender.label), []).extend(record.known[key])
     labels = list(dict.fromkeys(contender.label for contender in settings.contenders))
     return [_case(path, tree, {label: tuple(found[str(path), label]) for label in labels}, settings) for path, tree in trees]

@@ -14,10 +14,8 @@ from importlib.resources import files
 from itertools import count
 from typing import Any
 
-from mtmc import fingerprint
 from mtmc.generator.layers import Layer
 from mtmc.generator.recipes import FLOWS, RECIPES, TABLES
-from mtmc.graph import Graph
 from mtmc.problem import Problem
 
 GRADES = (1, 2, 3, 4, 5)
@@ -82,7 +80,7 @@ class _Draft:
 
 
 def stream(seed: int = 0, grades: tuple[int, ...] = GRADES) -> Iterator[Made]:
-    """Endless: grades in turn, no text twice. What equals a KernelBench problem is still among them: see `known`."""
+    """Endless: grades in turn, no text twice. What equals a KernelBench problem is still among them: see `twin`."""
     seen: set[str] = set()
     for index in count():
         made = _made(seed, index, grades[index % len(grades)])
@@ -91,13 +89,13 @@ def stream(seed: int = 0, grades: tuple[int, ...] = GRADES) -> Iterator[Made]:
             yield made
 
 
-def known(graph: Graph) -> str:
-    """`level/number` of the KernelBench problem with the same operators and wiring at any sizes; empty: none has them."""
-    return kernelbench().get(fingerprint.structure(graph), "")
+def twin(structure: str) -> str:
+    """`level/number` of the KernelBench problem with these operators and wiring (`fingerprint.structure`); empty: none."""
+    return _kernelbench().get(structure, "")
 
 
 @cache
-def kernelbench() -> dict[str, str]:
+def _kernelbench() -> dict[str, str]:
     """Fingerprint of operators and wiring → the first KernelBench problem that has it; from `benchmarks/structures.py`."""
     text = files("mtmc.generator").joinpath("kernelbench.txt").read_text()
     found: dict[str, str] = {}

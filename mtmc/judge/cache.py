@@ -52,7 +52,7 @@ def versions(driver: str = "") -> tuple[str, ...]:
 
 
 def made_with() -> dict[str, str]:
-    """`versions` by name, and Python's: what a tree of judged programs owes its verdicts to."""
+    """`versions` by name, and Python's: what a run or a tree of judged programs owes its verdicts to."""
     return {"python": platform.python_version(), **dict(entry.split(" ", 1) for entry in versions())}
 
 

@@ -73,6 +73,15 @@ def resident_bytes(pid: int) -> int:
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def available_bytes() -> int:
+    """Memory that the host can still give; no limit (2⁶³) where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 1 << 63
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 1 << 63)
+
+
 def proportional_bytes(pid: int) -> int:
     """Resident memory where a page that n processes share counts 1/n; as `resident_bytes` where that is not told."""
     try:

@@ -347,9 +347,13 @@ def test_the_command_runs_draws_and_resumes(gpu, mtmc):
         (["--path", "suite", "--degenerate", "nowhere"], "not a list of degenerate problems"),
         (["show", "nowhere.jsonl"], "cannot be read"),
         (["compare", "nowhere.jsonl", "nowhere.jsonl"], "cannot be read"),
+        (["compare", "empty.jsonl", "empty.jsonl"], "no row in empty.jsonl"),
+        (["show", "other.jsonl"], "line 1, is not a row of mtmc bench: it has no status"),
     ],
 )
 def test_bad_input_is_one_sentence_code_2_and_no_file(gpu, mtmc, arguments, message):
+    (gpu / "empty.jsonl").write_text("")
+    (gpu / "other.jsonl").write_text('{"problem": "1/1"}\n')
     before = sorted(path.name for path in gpu.iterdir())
     code, out, err = mtmc(*arguments)
     assert (code, out, err.count("\n")) == (2, "", 1) and message in err

@@ -13,6 +13,7 @@ from fakes import FIRST, FakeEvaluator, FakeMoves
 from mtmc import cli, errors, hardware_profiles, optimizer
 from mtmc.assembly import Setup
 from mtmc.errors import InfraError
+from mtmc.judge.cache import made_with
 from mtmc.verdict import CompileError
 
 MODEL = "import torch\nclass Model(torch.nn.Module):\n    pass\ndef get_inputs():\n    return []\n"
@@ -161,6 +162,13 @@ def test_gpus_lists_and_shows_figures(mtmc):
     code, out, _ = mtmc("gpus", "show", "h100")
     assert code == 0 and "memory_bandwidth_gb_s" in out and "3350" in out
     assert mtmc("gpus", "show", "h1000")[0] == 2
+
+
+def test_the_versions_are_those_that_verdicts_depend_on(mtmc):
+    code, out, err = mtmc("--version")
+    found = dict(part.split() for part in out.split(", "))
+    assert (code, err, list(found)) == (0, "", ["mtmc", "code", "torch", "triton", "python"])
+    assert found["code"] == made_with()["code"] and found["torch"] == made_with()["torch"]
 
 
 def test_help_is_fast_because_it_loads_no_torch_and_names_the_exit_codes():

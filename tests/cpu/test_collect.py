@@ -100,6 +100,12 @@ def test_a_tree_that_is_there_is_kept_unless_more_is_asked(tmp_path: Path) -> No
     assert not collecting.enough(cut, plan(tmp_path, budget=4)), "time had ended it"
 
 
+def test_a_damaged_tree_fails_its_own_problem_alone(tmp_path: Path) -> None:
+    archive.path_of(tmp_path, "two").write_bytes(b"torn")
+    outcome = collecting.collect(Order(Problem("two", "", "")), plan(tmp_path), None, lambda _: None)
+    assert outcome.kind == "failed" and "not a tree that can be read" in outcome.note
+
+
 def test_verdicts_are_believed_again_only_under_the_same_conditions() -> None:
     tree, recorder = grown(8), Recorder(SimpleNamespace(), SimpleNamespace())
     collecting._take_over(recorder, tree)
@@ -126,6 +132,7 @@ def test_verdicts_are_believed_again_only_under_the_same_conditions() -> None:
         (["nowhere.py"], "no file nowhere.py"),
         (["--count", "--store", "nowhere"], "no trees"),
         (["--measure"], "needs a GPU"),
+        (["--store", __file__], "cannot be written"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], why: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,13 +85,13 @@ def test_tensors_are_small_and_problems_can_be_captured() -> None:
 )
 @pytest.mark.parametrize(("shape", "dtype"), [("6, 10", "float32"), ("3, 5, 7", "float16")])
 def test_a_kernelbench_problem_is_known_at_any_size_and_dtype(used: str, twin: str, shape: str, dtype: str) -> None:
-    assert problems.known(graph_of(used, shape=shape, dtype=dtype)) == twin
+    assert problems.twin(fingerprint.structure(graph_of(used, shape=shape, dtype=dtype))) == twin
 
 
 def test_more_than_one_operator_of_kernelbench_is_known_too() -> None:
     made = "self.a = nn.Linear(10, 6)"
-    assert problems.known(graph_of("F.mish(F.mish(self.a(x)))", made)) == "2/29"
-    assert problems.known(graph_of("F.mish(F.silu(self.a(x)))", made)) == ""
+    assert problems.twin(fingerprint.structure(graph_of("F.mish(F.mish(self.a(x)))", made))) == "2/29"
+    assert problems.twin(fingerprint.structure(graph_of("F.mish(F.silu(self.a(x)))", made))) == ""
 
 
 def test_what_equals_a_kernelbench_problem_gets_no_tree(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_what_equals_a_kernelbench_problem_gets_no_tree(tmp_path: Path) -> None:
 def test_the_exclusion_is_needed_and_leaves_enough() -> None:
     made = list(islice(problems.stream(0), 60))
     ones = [m for m in made if m.grade == 1]
-    twins = [m.name for m in ones if problems.known(capture(m.problem).graph)]
+    twins = [m.name for m in ones if problems.twin(fingerprint.structure(capture(m.problem).graph))]
     assert 0 < len(twins) < len(ones)
 
 

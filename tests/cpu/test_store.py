@@ -16,6 +16,7 @@ from fakes import FIRST, FakeEvaluator, FakeMoves
 from mtmc import policies
 from mtmc.errors import BadInput
 from mtmc.search import Limits, Search
+from mtmc.trajectories import files
 from mtmc.trajectories.store import Ending, Run, RunInfo, last_folder, new_folder
 
 INFO = RunInfo("mlp", "abc", "mlp.py", "Model", "h100", "greedy", 0, 40, 0.0, "strict", "predicted", notes=("a note",))
@@ -128,3 +129,37 @@ def test_a_killed_writer_leaves_only_whole_steps(tmp_path):
     steps = Run.resume(tmp_path / "r", INFO).steps()
     assert [s.index for s in steps] == list(range(len(steps))) and len(steps) >= 8
     assert not [p for p in (tmp_path / "r").glob("*.json") if not json.loads(p.read_text())]
+
+
+@pytest.mark.parametrize(
+    "place, why", [("folder", "Is a directory"), ("file/below", "File exists"), ("file/a/b", "Not a directory")]
+)
+def test_a_place_that_cannot_be_written_is_said_in_a_sentence_and_nothing_is_left(tmp_path, place, why):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match=f"cannot be written: {why}"):
+        files.put(tmp_path / place, "text")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+@pytest.mark.parametrize(
+    "name, text, read",
+    [
+        ("run.json", "{", Run.open),
+        ("run.json", '{"schema": 1}', Run.open),
+        ("result.json", '{"schema": 1}', lambda folder: Run.open(folder).ending()),
+        ("steps.jsonl", "{}\n", lambda folder: Run.open(folder).steps()),
+        ("programs/none.py", None, lambda folder: Run.open(folder).program("none")),
+    ],
+)
+def test_a_damaged_run_is_said_in_a_sentence(tmp_path, name, text, read):
+    filled(folder := tmp_path / "run")
+    if text:
+        (folder / name).write_text(text)
+    with pytest.raises(BadInput, match=f"{name}.* cannot be read"):
+        read(folder)
+
+
+def test_a_file_is_put_into_folders_that_are_made(tmp_path):
+    files.put(tmp_path / "a/b/c.txt", "text")
+    assert (tmp_path / "a/b/c.txt").read_text() == "text"

@@ -101,6 +101,11 @@ def test_every_size_that_the_reference_takes_is_interpreted_and_the_own_one() ->
     assert found.verdict.correct and found.kind == "class" and verification.NO_GPU in found.notes
 
 
+def test_what_never_ran_is_not_said_to_have_run() -> None:
+    found = judged(CompileJob=CompileError("line 1", "syntax"), InterpretJob=CompileError("line 1", "syntax"))
+    assert not found.verdict.compiled and found.notes == ()
+
+
 def test_the_seed_depends_on_the_candidate_and_on_the_option() -> None:
     def seed(source: str, option: int) -> int:
         executor = Scripted()

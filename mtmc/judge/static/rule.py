@@ -10,7 +10,7 @@ from functools import cached_property
 from mtmc.judge.static.candidate import Candidate
 from mtmc.judge.static.cuda import CudaSource, cuda_sources
 from mtmc.judge.static.flow import Flow, follow
-from mtmc.judge.static.memory import Event, Labels
+from mtmc.judge.static.memory import Labels
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,6 @@ class Case:
     def cuda(self) -> tuple[CudaSource, ...]:
         """C++ and CUDA text compiled by the candidate."""
         return tuple(cuda_sources(self.candidate))
-
-    def decided_by(self, event: Event) -> Labels:
-        """Labels of the undecided conditions that an event stands under."""
-        tests = self.flow.tests
-        return frozenset(label for test, _ in event.path if test in tests for label in tests[test][1])
 
 
 @dataclass(frozen=True)
