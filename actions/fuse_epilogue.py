@@ -9,11 +9,11 @@ from dataclasses import replace
 import libcst as cst
 
 from mtmc.action import Action
+from mtmc.actions.call_sites import Changed, Site, everywhere
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.forward import INDENT, Call, Forward
 from mtmc.actions.guest import Guest, Place, awaited, behind, check_names, sites_behind, stored_place, take_in
 from mtmc.actions.library_functions import without_dead
-from mtmc.actions.sites import Changed, Site, everywhere
 from mtmc.actions.split_reduction import splits
 from mtmc.actions.unit import Access, Line, Unit, code, is_store, replace_names, statement, target
 from mtmc.errors import check

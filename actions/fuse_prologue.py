@@ -9,11 +9,11 @@ from dataclasses import replace
 import libcst as cst
 
 from mtmc.action import Action
+from mtmc.actions.call_sites import Changed, Site, everywhere
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.forward import Call
 from mtmc.actions.guest import REDUCING, Guest, Place, awaited, check_names, guest_at, load_line, loaded_place, take_in
 from mtmc.actions.library_functions import without_dead
-from mtmc.actions.sites import Changed, Site, everywhere
 from mtmc.actions.unit import Access, Line, Unit, code, in_loop, is_load, statement, target
 from mtmc.errors import check
 from mtmc.frames import pad

@@ -8,11 +8,11 @@ from dataclasses import replace
 import libcst as cst
 
 from mtmc.action import Action
+from mtmc.actions.call_sites import Site, everywhere
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.forward import Call
 from mtmc.actions.guest import Guest, Place, behind, check_names, loaded_place, sites_behind, take_in
 from mtmc.actions.library_functions import without_dead
-from mtmc.actions.sites import Site, everywhere
 from mtmc.actions.unit import Access, Line, Unit, code, in_loop, is_store, loops, replace_names, statement, target
 from mtmc.errors import check
 from mtmc.graph import TensorType

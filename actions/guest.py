@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mtmc.action import Action
+from mtmc.actions.call_sites import Site
 from mtmc.actions.context import Context
 from mtmc.actions.forward import Call
-from mtmc.actions.sites import Site
 from mtmc.actions.split_reduction import splits
 from mtmc.actions.unit import Access, Line, Unit, code, is_load, is_store, replace_names, statement, target
 from mtmc.errors import check
