@@ -7,8 +7,10 @@ everything is fp32.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
+import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtmc.errors import BadInput
+from mtmc.errors import BadInput, OutOfTime
 from mtmc.policies import scoring
 from mtmc.policies.menu import LABELS
 from mtmc.policies.weights import Source
@@ -142,6 +144,32 @@ class Policy(nn.Module):
 def masks(known: Sequence[Sequence[bool]], device: torch.device) -> Tensor:
     """Rows of options with a say as bool [rows, 26]."""
     return torch.tensor([[*row, *[False] * (len(LABELS) - len(row))] for row in known], device=device)
+
+
+@dataclass(frozen=True)
+class Until:
+    """Where a training stops for now: after a `step` (0: the last), or after the one at a `moment` of `time.monotonic`."""
+
+    step: int = 0
+    moment: float = math.inf
+
+    @staticmethod
+    def of(step: int, minutes: float) -> Until:
+        """`minutes` from now on, 0 for no limit."""
+        return Until(step, time.monotonic() + 60 * minutes if minutes else math.inf)
+
+    @property
+    def over(self) -> bool:
+        """Has the moment come?"""
+        return time.monotonic() >= self.moment
+
+    def check(self, step: int, steps: int) -> None:
+        """Raises OutOfTime where the training ended earlier than asked for."""
+        if step < (self.step or steps):
+            raise OutOfTime
+
+
+END = Until()
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from mtmc.policies import pretrain_bc, tiny, train_rl
 from mtmc.policies.curves import read
 from mtmc.policies.decisions import trees
 from mtmc.policies.menu import Option
-from mtmc.policies.model import Lora, Policy, masks
+from mtmc.policies.model import Lora, Policy, Until, masks
 from mtmc.policies.weights import Source
 from mtmc.trajectories import archive
 
@@ -63,7 +63,7 @@ def test_cloning_lowers_the_loss(model, stored):  # noqa: F811
 
 def test_a_resumed_cloning_ends_as_an_unbroken_one_and_its_adapter_is_a_policy(model, tmp_path):
     whole = pretrain_bc.pretrain(SAMPLES, tmp_path / "whole", model, CLONING, "cpu")
-    other = pretrain_bc.pretrain(SAMPLES, tmp_path / "cut", model, CLONING, "cpu", until=2)
+    other = pretrain_bc.pretrain(SAMPLES, tmp_path / "cut", model, CLONING, "cpu", Until(2))
     assert other != whole
     resumed = pretrain_bc.pretrain(SAMPLES, tmp_path / "cut", model, CLONING, "cpu")
     assert resumed["loss/learnt"] == pytest.approx(whole["loss/learnt"], rel=1e-4)
@@ -87,7 +87,7 @@ def test_every_stage_comes_once_an_epoch(stored):  # noqa: F811
 
 def test_reinforcement_runs_resumes_and_refuses_other_settings(model, tmp_path):
     settings = replace(train_rl.TINY, iterations=2, walks=2, horizon=2)
-    train_rl.train(SAMPLES, tmp_path / "rl", model, settings, "cpu", until=1)
+    train_rl.train(SAMPLES, tmp_path / "rl", model, settings, "cpu", Until(1))
     with pytest.raises(BadInput, match="cannot be resumed: kl was"):
         train_rl.train(SAMPLES, tmp_path / "rl", model, replace(settings, kl=1.0), "cpu")
     figures = train_rl.train(SAMPLES, tmp_path / "rl", model, settings, "cpu")
