@@ -26,7 +26,6 @@ from pathlib import Path
 
 from mtmc import actions
 from mtmc.errors import UNFINISHED, BadInput, InfraError, OutOfTime
-from mtmc.policies import weights
 from mtmc.trajectories import archive
 from mtmc.trajectories.files import put
 
@@ -93,7 +92,7 @@ def _train(plan: Plan) -> list[str]:
 
 def _evaluate(plan: Plan) -> list[str]:
     learnt = {
-        "untrained": plan.base() or str(weights.default_folder()),
+        "untrained": plan.base() or "+",
         "cloned": plan.trained("bc"),
         "learned": plan.trained("rl"),
     }

