@@ -64,10 +64,14 @@ def evaluate_command(  # noqa: PLR0913  one parameter an option
     if policy:
         settings = replace(settings, contenders=tuple(map(Contender.of, policy)))
     settings = settings.tiny() if tiny else settings
-    until = time.monotonic() + 60 * minutes if minutes else math.inf
-    _evaluate(folders or ([archive.SAMPLES] if tiny else []), settings, out, until, quiet)
+    _evaluate(folders or ([archive.SAMPLES] if tiny else []), settings, out, _end(minutes), quiet)
     name = "evaluation.json" if as_json else "evaluation.md"
     print((out / name).read_text(), end="")
+
+
+def _end(minutes: float) -> float:
+    """The moment that many minutes from now, never for 0."""
+    return time.monotonic() + 60 * minutes if minutes else math.inf
 
 
 def _evaluate(folders: list[Path], settings: Settings, out: Path, until: float, quiet: bool) -> None:
@@ -112,12 +116,15 @@ def predict_command(  # noqa: PLR0913  one parameter an option
         roles, last = foresight.setup(tree, tree.provenance.gpu, workers, doing), tree
         for last in foresight.filled(tree, roles, every, doing):
             archive.write(path.parent, last)
+            if time.monotonic() >= until:
+                raise OutOfTime
         lacking = sum(len(foresight.lacking(last, key)) > 0 for key in last.nodes)
         return f"all actions predicted at {len(last.nodes) - lacking} of {len(last.nodes)} programs"
 
+    until = _end(minutes)
     trees = chosen(folders, Settings(side=side, least=least))
     todo = [(path, tree) for path, tree in trees if not foresight.complete(tree, every)]
-    _each(todo, work, (jobs, minutes), quiet)
+    _each(todo, work, (jobs, until), quiet)
 
 
 @commands.command("rescore", epilog=CODES)
@@ -144,20 +151,23 @@ def rescore_command(
         return f"{len(new.nodes)} of {len(tree.nodes)} programs, best {new.speedup:.2f}×"
 
     paths = [path for folder in folders for path in archive.paths(folder) if not (out / path.name).exists()]
-    _each([(path, archive.read(path)) for path in paths], work, (jobs, minutes), quiet)
+    _each([(path, archive.read(path)) for path in paths], work, (jobs, _end(minutes)), quiet)
 
 
 def _each(todo: list[tuple[Path, StoredTree]], work: Work, limits: tuple[int, float], quiet: bool) -> None:
-    """Do the work for one tree after the other, and tell of it on stderr; one that fails does not end the others."""
+    """Do the work for one tree after the other, and tell of it on stderr; one that fails does not end the others.
+
+    `limits` are the jobs at once, and the moment after which nothing is begun. Raises OutOfTime.
+    """
     from mtmc import collecting
     from mtmc.assembly import Options
 
-    jobs, minutes = limits
-    console, began, failures = Console(stderr=True, quiet=quiet), time.monotonic(), 0
+    jobs, until = limits
+    console, failures = Console(stderr=True, quiet=quiet), 0
     plan = collecting.Plan(Path(), Options(), cores=jobs or len(os.sched_getaffinity(0)))
     with collecting.executor(plan) as workers, console.status("starting") as status:
         for number, (path, tree) in enumerate(todo, 1):
-            if minutes and time.monotonic() - began > 60 * minutes:
+            if time.monotonic() >= until:
                 raise OutOfTime
             place = f"{number}/{len(todo)} {tree.question.name}"
             try:
