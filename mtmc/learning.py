@@ -204,7 +204,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _install(adapter: Path, plan: Plan, tell: Tell) -> None:
     """Put a copy of the adapter into its place; what was there is kept in the output folder."""
-    if _content(adapter) == _content(plan.place):
+    if plan.place.is_dir() and _content(adapter) == _content(plan.place):
         tell(f"the adapter is in {plan.place}")
         return
     draft, before = plan.place.with_name(f".{plan.place.name}.{os.getpid()}"), plan.out / "adapter-before"

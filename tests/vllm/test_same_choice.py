@@ -11,36 +11,51 @@ import socket
 import subprocess
 import sys
 import time
-from itertools import chain, groupby, zip_longest
+from itertools import chain, zip_longest
 from random import Random
 
 import pytest
 
 from mtmc.errors import InfraError
-from mtmc.policies import decisions, scoring, vllm
+from mtmc.policies import decisions, prompt, scoring, vllm
 from mtmc.policies.llm import LlmPolicy
+from mtmc.policies.menu import menu
 from mtmc.policies.replay import Replay
 from mtmc.policies.weights import Source, default_folder
 from mtmc.trajectories import archive
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 TREES = decisions.trees([archive.SAMPLES])
 PROMPTS = 50
 CLOSE = 1e-3  # nat, of fp32 sums in another order
 STARTING = 300  # seconds
 
 
+def views(tree):
+    """Decisions along the best path of a tree."""
+    for key in decisions.best_path(tree, decisions.values(tree, 0.95)):
+        replay = Replay(tree)
+        yield decisions.view(replay, replay.follow(tree.tree.path(key)))
+
+
+def menus(options, rng):
+    """A menu and those behind it, options in another order."""
+    yield tuple(rng.sample(options, len(options)))
+    for option in options:
+        if len(option.actions) > 1:
+            yield from menus(menu(option.actions), rng)
+
+
 @pytest.fixture(scope="module")
 def questions():
-    """Decisions, each a prefix and its menus: PROMPTS menus at programs of the samples, from all trees in turn."""
-    found = [groupby(decisions.stages(tree), key=lambda stage: stage.prefix) for tree in TREES]
-    asked, left = [], PROMPTS
-    for at in chain.from_iterable(zip_longest(*found)):
-        if at and left:
-            menus = [stage.shuffled(Random(left)).menu for stage in at[1]][:left]
-            asked.append((at[0], menus))
-            left -= len(menus)
-    return asked
+    """Decisions, each a prefix and its menus: PROMPTS menus, from all trees in turn."""
+    rng, asked, left = Random(0), [], PROMPTS
+    for view in filter(None, chain.from_iterable(zip_longest(*map(views, TREES)))):
+        asked.append((prompt.prefix(view), list(menus(menu(view.legal), rng))[:left]))
+        left -= len(asked[-1][1])
+        if not left:
+            return asked
+    raise AssertionError("the samples have too few decisions")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +73,7 @@ def tuned(tmp_path_factory):
 
 
 def rows(by_label, questions):
-    return [row for before, menus in questions for row in by_label(before, menus)]
+    return [row for before, asked in questions for row in by_label(before, asked)]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +94,7 @@ def check(found, expected):
 
 def test_the_prompts_and_the_adapter_matter(tuned, questions, expected):
     assert len({int(row.argmax()) for row in expected}) > 4
-    bare = rows(scoring.load(Source(tuned.base), "cpu", "float32").by_label, questions[:5])
+    bare = rows(scoring.load(Source(tuned.base), "cpu", "float32").by_label, questions[:2])
     assert any(int(row.argmax()) != int(other.argmax()) for row, other in zip(bare, expected, strict=False))
 
 
