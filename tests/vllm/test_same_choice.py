@@ -66,7 +66,7 @@ def tuned(tmp_path_factory):
 
     torch.manual_seed(0)
     base = scoring.load(Source(str(default_folder())), "cpu", "float32").model
-    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)
+    config = peft.LoraConfig(r=4, lora_alpha=32, target_modules="all-linear", init_lora_weights=False)
     folder = tmp_path_factory.mktemp("adapter")
     peft.get_peft_model(base, config).save_pretrained(str(folder))
     return Source(str(default_folder()), folder)
