@@ -48,7 +48,7 @@ def main() -> None:
     print(f"{scorer.model.dtype}, {len(singles)} options, {len(scorer.ids(before)) + len(scorer.ids(whole))} tokens")
     print("labels:", seconds(lambda: scorer.by_label(before, [singles]), options.repeats))
     print("sentences:", seconds(lambda: scorer.by_sentence(before, [singles]), options.repeats))
-    policy = llm.LlmPolicy(scorer)
+    policy = llm.LlmPolicy(scorer.by_label)
     every = seconds(lambda: policy.choose(view, None), options.repeats)  # type: ignore[arg-type]
     print(f"choice with the probability of all {len(view.legal)} legal actions:", every)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from mtmc.errors import BadInput, InfraError
+from mtmc.errors import BadInput, InfraError, OutOfTime
 from mtmc.evaluation.settings import Contender, Order, Settings, Side
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 CODES = (
     "Exit codes: 0 done; 1 a fault of mtmc itself; 2 an option or a file cannot be used; 3 it failed for some tree; "
-    "130 interrupted, what is done is kept."
+    "75 the time was over first, the same command goes on; 130 interrupted, what is done is kept."
 )
 FAILED = 3
 
 commands = typer.Typer()
 EVALUATED = {"rich_help_panel": "What is evaluated"}
+MINUTES = "Begin nothing after this; 0: no limit."
 POLICY = "SPEC or LABEL=SPEC; repeatable, equal labels are pooled as seeds: random, greedy, model, llm:PATH[+ADAPTER], …"
 
 
@@ -50,32 +52,40 @@ def evaluate_command(  # noqa: PLR0913  one parameter an option
     out: Annotated[Path, typer.Option(help="Folder of the report; courses that are there are kept.")] = Path(
         "runs/evaluation"
     ),
+    minutes: Annotated[float, typer.Option(min=0, help=MINUTES)] = 0.0,
     tiny: Annotated[bool, typer.Option("--tiny", help="On the samples: 8 candidates, 2 seeds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the JSON instead of the tables.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Compare policies on stored trees: speed-up by number of candidates, without running a kernel."""
+    from mtmc.trajectories import archive
+
     settings = Settings(budget=budget, seeds=seeds, least=least, side=side, order=order)
     if policy:
         settings = replace(settings, contenders=tuple(map(Contender.of, policy)))
-    _evaluate(folders or [], settings.tiny() if tiny else settings, out, quiet, tiny)
+    settings = settings.tiny() if tiny else settings
+    _evaluate(folders or ([archive.SAMPLES] if tiny else []), settings, out, _end(minutes), quiet)
     name = "evaluation.json" if as_json else "evaluation.md"
     print((out / name).read_text(), end="")
 
 
-def _evaluate(folders: list[Path], settings: Settings, out: Path, quiet: bool, tiny: bool) -> None:
+def _end(minutes: float) -> float:
+    """The moment that many minutes from now, never for 0."""
+    return time.monotonic() + 60 * minutes if minutes else math.inf
+
+
+def _evaluate(folders: list[Path], settings: Settings, out: Path, until: float, quiet: bool) -> None:
     """Run the courses and write the report. Raises BadInput, also where a library is missing."""
     from mtmc.evaluation import evaluate, pages
-    from mtmc.trajectories import archive
 
-    if not folders and not tiny:
+    if not folders:
         raise BadInput("Give folders of stored trees, or --tiny for the samples.")
     if find_spec("matplotlib") is None:
         raise BadInput("The report's curves need matplotlib: pip install 'mtmc[train]'.")
-    trees = evaluate.chosen(folders or [archive.SAMPLES], settings)
+    trees = evaluate.chosen(folders, settings)
     with Console(stderr=True, quiet=quiet).status("reading the trees") as status:
         try:
-            cases = evaluate.evaluate(trees, settings, out, status.update)
+            cases = evaluate.evaluate(trees, settings, out, status.update, until)
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         status.update("drawing samples of trees")
@@ -94,7 +104,7 @@ def predict_command(  # noqa: PLR0913  one parameter an option
         bool, typer.Option("--every", help="At every program, not only where greedy and model come by.")
     ] = False,
     jobs: Annotated[int, typer.Option(min=0, help=JOBS)] = 0,
-    minutes: Annotated[float, typer.Option(min=0, help="Begin nothing after this; 0: no limit.")] = 0.0,
+    minutes: Annotated[float, typer.Option(min=0, help=MINUTES)] = 0.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Fill in the predicted times of all legal actions, for greedy and model, on the CPU; go on where a run ended."""
@@ -106,12 +116,15 @@ def predict_command(  # noqa: PLR0913  one parameter an option
         roles, last = foresight.setup(tree, tree.provenance.gpu, workers, doing), tree
         for last in foresight.filled(tree, roles, every, doing):
             archive.write(path.parent, last)
+            if time.monotonic() >= until:
+                raise OutOfTime
         lacking = sum(len(foresight.lacking(last, key)) > 0 for key in last.nodes)
         return f"all actions predicted at {len(last.nodes) - lacking} of {len(last.nodes)} programs"
 
+    until = _end(minutes)
     trees = chosen(folders, Settings(side=side, least=least))
     todo = [(path, tree) for path, tree in trees if not foresight.complete(tree, every)]
-    _each(todo, work, (jobs, minutes), quiet)
+    _each(todo, work, (jobs, until), quiet)
 
 
 @commands.command("rescore", epilog=CODES)
@@ -120,7 +133,7 @@ def rescore_command(
     gpu: Annotated[str, typer.Option(help="Target: see `mtmc gpus`, or a .toml file.")],
     out: Annotated[Path, typer.Option(help="Folder of the new trees; what is there already is kept.")],
     jobs: Annotated[int, typer.Option(min=0, help=JOBS)] = 0,
-    minutes: Annotated[float, typer.Option(min=0, help="Begin nothing after this; 0: no limit.")] = 0.0,
+    minutes: Annotated[float, typer.Option(min=0, help=MINUTES)] = 0.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """The same trees on another GPU: its rules, the analytic model's times; on the CPU; go on where a run ended."""
@@ -138,20 +151,22 @@ def rescore_command(
         return f"{len(new.nodes)} of {len(tree.nodes)} programs, best {new.speedup:.2f}×"
 
     paths = [path for folder in folders for path in archive.paths(folder) if not (out / path.name).exists()]
-    _each([(path, archive.read(path)) for path in paths], work, (jobs, minutes), quiet)
+    _each([(path, archive.read(path)) for path in paths], work, (jobs, _end(minutes)), quiet)
 
 
 def _each(todo: list[tuple[Path, StoredTree]], work: Work, limits: tuple[int, float], quiet: bool) -> None:
-    """Do the work for one tree after the other, and tell of it on stderr; one that fails does not end the others."""
+    """Do the work for one tree after the other, and tell of it on stderr; one that fails does not end the others.
+
+    `limits` are the jobs at once, and the moment after which nothing is begun. Raises OutOfTime.
+    """
     from mtmc import collecting
 
-    jobs, minutes = limits
-    console, began, failures = Console(stderr=True, quiet=quiet), time.monotonic(), 0
+    jobs, until = limits
+    console, failures = Console(stderr=True, quiet=quiet), 0
     with collecting.executor(jobs or len(os.sched_getaffinity(0))) as workers, console.status("starting") as status:
         for number, (path, tree) in enumerate(todo, 1):
-            if minutes and time.monotonic() - began > 60 * minutes:
-                console.print("the time is over: the same command goes on from here")
-                break
+            if time.monotonic() >= until:
+                raise OutOfTime
             place = f"{number}/{len(todo)} {tree.question.name}"
             try:
                 said = work(path, tree, workers, lambda what, place=place: status.update(f"{place}: {what}"))  # type: ignore[misc]

@@ -1,8 +1,9 @@
-"""The commands about learning to choose: `mtmc collect`, `mtmc pretrain`, `mtmc train`."""
+"""The commands about learning to choose: `mtmc collect`, `mtmc pretrain`, `mtmc train`, and all in one: `mtmc learn`."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from mtmc.errors import BadInput
+from mtmc.errors import BadInput, OutOfTime
 
 if TYPE_CHECKING:
     from mtmc.collecting import Order, Outcome, Plan
@@ -26,7 +27,7 @@ MEASURE = "Time on the local GPUs, or model the time. Default: measure where the
 INTERRUPTED = 130
 COLLECT_CODES = (
     "Exit codes: 0 done; 1 a fault of mtmc itself; 2 an option or a file cannot be used; 3 the machine failed; "
-    "130 interrupted, what is grown is kept."
+    "75 the time was over first, the same command goes on; 130 interrupted, what is grown is kept."
 )
 TIMING = 0.1  # seconds of interleaved timing a program: a few hundred rounds of the small problems that are generated
 JOBS = 4  # problems at once for each GPU: while one program is timed, others are written, compiled and verified
@@ -70,6 +71,8 @@ def collect_command(  # noqa: PLR0913  one parameter an option
         interrupted = _watch(crew, orders, len(files) if files else problems, quiet)
         if interrupted:
             raise typer.Exit(INTERRUPTED)
+        if plan.left() <= 0:
+            raise OutOfTime
     _say(store, as_json)
 
 
@@ -171,6 +174,69 @@ def _table(found: Tally, size: int) -> Table:
     table.add_row("by number of steps", ", ".join(f"{length}: {n}" for length, n in sorted(found.lengths.items())))
     table.add_row("size", f"{size / 1e6:.2f} MB")
     return table
+
+
+LEARN_CODES = (
+    "Exit codes: 0 done, the adapter is in its place; 1 a fault of mtmc itself; 2 an option or a file cannot be used; 3 a "
+    "step failed, it has said why; 75 the time was over first; 130 interrupted. After these the same command goes on."
+)
+LIMIT = "STEP=MINUTES: the most that a step may take over all calls; it counts as done then. Repeatable."
+MORE = 'STEP="OPTIONS" of a step\'s own command; repeatable.'
+
+
+@commands.command("learn", epilog=LEARN_CODES)
+def learn_command(  # noqa: PLR0913  one parameter an option
+    out: Annotated[Path, typer.Option(help="Folder of everything: trees, trainings, evaluation, learn.json.")] = Path(
+        "runs/learn"
+    ),
+    minutes: Annotated[float, typer.Option(min=0, help="Wall time of this call, about; 0: no limit.")] = 0.0,
+    limit: Annotated[list[str] | None, typer.Option(help=LIMIT)] = None,
+    with_: Annotated[list[str] | None, typer.Option("--with", help=MORE)] = None,
+    skip: Annotated[list[str] | None, typer.Option(help="collect or predict: leave it out; repeatable.")] = None,
+    trees: Annotated[
+        list[Path] | None, typer.Option(help="Trees there are already, `predict` changes them; repeatable.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Folder or id of another base model.")] = "",
+    adapter: Annotated[Path | None, typer.Option(help="Where the adapter goes; else where --policy llm finds it.")] = None,
+    tiny: Annotated[bool, typer.Option("--tiny", help="On the samples, a model of random weights, on the CPU.")] = False,
+) -> None:
+    """Collect, predict, pretrain, train, evaluate, and put the adapter into its place; go on where a call ended."""
+    from mtmc import learning
+    from mtmc.policies.weights import ADAPTERS
+
+    plan = learning.Plan(
+        out=out,
+        place=adapter or (out / "adapter" if tiny else ADAPTERS / "default"),
+        trees=tuple(trees or ()),
+        model=model,
+        tiny=tiny,
+        limits={**(learning.TINY_LIMITS if tiny else {}), **_limits(limit or [], learning.LIMITED)},
+        options={name: tuple(shlex.split(text)) for name, text in _pairs(with_ or [], tuple(learning.STEPS))},
+        skipped=tuple(name for name, _ in _pairs([f"{name}=" for name in skip or []], learning.OPTIONAL)),
+    )
+    if "collect" in plan.skipped and not plan.folders:
+        raise BadInput("Without collect there must be --trees.")
+    console = Console(stderr=True)
+    try:
+        learning.learn(plan, minutes, lambda what: console.print(what, highlight=False, soft_wrap=True, markup=False))
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _pairs(texts: list[str], known: tuple[str, ...]) -> list[tuple[str, str]]:
+    """STEP=VALUE, taken apart. Raises BadInput for an unknown step."""
+    pairs = [(name, value) for name, _, value in (text.partition("=") for text in texts)]
+    for name, _ in pairs:
+        if name not in known:
+            raise BadInput(f'"{name}" is none of {", ".join(known)}.')
+    return pairs
+
+
+def _limits(texts: list[str], known: tuple[str, ...]) -> dict[str, float]:
+    try:
+        return {name: float(value) for name, value in _pairs(texts, known)}
+    except ValueError as error:
+        raise BadInput(f"--limit wants STEP=MINUTES: {error}.") from error
 
 
 PASSED_ON: dict[str, Any] = {

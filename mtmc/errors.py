@@ -7,7 +7,7 @@ A message is one sentence meant for the user. Failures of a *candidate* are neve
 import sys
 from collections.abc import Callable
 
-BAD_INPUT, UNVERIFIED = 2, 3  # exit codes
+BAD_INPUT, UNVERIFIED, UNFINISHED = 2, 3, 75  # exit codes; the last is EX_TEMPFAIL of sysexits.h: try again
 
 
 class MtmcError(Exception):
@@ -26,6 +26,16 @@ class InfraError(MtmcError):
     """The machine failed us (no memory on the host, a lost worker); says nothing about a candidate."""
 
 
+class OutOfTime(MtmcError):
+    """The time that a command was given is over; what is done is kept, and the same command goes on."""
+
+    def __init__(self) -> None:
+        super().__init__("the time is over: the same command goes on from here")
+
+
+CODES: dict[type[MtmcError], int] = {BadInput: BAD_INPUT, InfraError: UNVERIFIED, OutOfTime: UNFINISHED}
+
+
 def check(condition: bool, message: str) -> None:
     """Raise `Illegal(message)` unless `condition` holds."""
     if not condition:
@@ -36,6 +46,6 @@ def guarded(command: Callable[[], object]) -> None:
     """Run a command; errors meant for the user become one sentence on stderr and an exit code."""
     try:
         command()
-    except (BadInput, InfraError) as error:
+    except tuple(CODES) as error:
         print(f"mtmc: {error}", file=sys.stderr)
-        sys.exit(BAD_INPUT if isinstance(error, BadInput) else UNVERIFIED)
+        sys.exit(next(code for kind, code in CODES.items() if isinstance(error, kind)))

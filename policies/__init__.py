@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from mtmc.errors import BadInput
 from mtmc.policies.greedy import GreedyPolicy, ModelPolicy
 from mtmc.policies.policy import Policy
 from mtmc.policies.random import RandomPolicy
 from mtmc.policies.weights import EXTRA, NoWeights, source
+
+if TYPE_CHECKING:
+    from mtmc.policies.llm import Score
+    from mtmc.policies.scoring import Scorer
 
 Tell = Callable[[str], None]
 
@@ -17,14 +22,35 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "random": RandomPolicy,
     "model": ModelPolicy,
 }
-LANGUAGE_MODELS = {"llm": False, "llm-sentences": True}  # by the labels' logits, or by the likelihood of the sentences
+
+
+def _scorer(path: str, doing: Tell) -> Scorer:
+    found = source(path, doing)
+    doing("loading the language model")
+    from mtmc.policies import scoring
+
+    return scoring.load(found)
+
+
+def _vllm(path: str, doing: Tell) -> Score:
+    from mtmc.policies import vllm
+
+    return vllm.load(path, doing).by_label
+
+
+LANGUAGE_MODELS: dict[str, Callable[[str, Tell], Score]] = {
+    "llm": lambda path, doing: _scorer(path, doing).by_label,
+    "llm-sentences": lambda path, doing: _scorer(path, doing).by_sentence,
+    "vllm": _vllm,
+}
 
 
 def load(name: str, doing: Tell = lambda _: None, note: Tell = lambda _: None) -> Policy:
     """The policy of this name; `llm:PATH[+ADAPTER]` names a model of one's own, `llm` alone is the default one.
 
-    Where the default model cannot be had the choice falls to `greedy`, and `note` is told why. Raises BadInput for an
-    unknown name, listing the known, and for a model of one's own that cannot be loaded.
+    `vllm` takes the same, or the URL of a server. Where the default model cannot be had the choice falls to `greedy`, and
+    `note` is told why. Raises BadInput for an unknown name, listing the known, and for a model of one's own that cannot be
+    loaded; InfraError where a server does not answer.
     """
     kind, _, path = name.partition(":")
     if kind in LANGUAGE_MODELS:
@@ -36,11 +62,10 @@ def load(name: str, doing: Tell = lambda _: None, note: Tell = lambda _: None) -
 
 def _language_model(kind: str, path: str, doing: Tell, note: Tell) -> Policy:
     try:
-        found = source(path, doing)
-        doing("loading the language model")
-        from mtmc.policies import llm, scoring
+        score = LANGUAGE_MODELS[kind](path, doing)
+        from mtmc.policies.llm import LlmPolicy
 
-        return llm.LlmPolicy(scoring.load(found), sentences=LANGUAGE_MODELS[kind], name=kind)
+        return LlmPolicy(score, name=kind)
     except ImportError as error:
         if path:
             raise BadInput(f"{kind} cannot be used: {EXTRA}.") from error

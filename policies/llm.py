@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mtmc.action import Action
 from mtmc.policies import prompt
@@ -16,23 +16,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Scores(Protocol):
-    """Log-probabilities over the options of each menu, behind one prefix: see `scoring.Scorer`."""
-
-    def by_label(self, prefix: str, menus: Sequence[Menu]) -> list[Tensor]: ...
-
-    def by_sentence(self, prefix: str, menus: Sequence[Menu]) -> list[Tensor]: ...
+Score = Callable[[str, Sequence[Menu]], "list[Tensor]"]
+"""Log-probabilities over the options of each menu, behind one prefix: see `scoring.Scorer` and `vllm`."""
 
 
 @dataclass(frozen=True)
 class LlmPolicy:
     """Takes the likeliest option of each stage; the probability of an action is the product over its stages.
 
-    `sentences` scores the options' texts in the place of their labels; `hardware` shows the GPU's card.
+    `hardware` shows the GPU's card.
     """
 
-    scores: Scores
-    sentences: bool = False
+    score: Score
     hardware: bool = True
     name: str = "llm"
     guided: bool = False
@@ -40,14 +35,13 @@ class LlmPolicy:
 
     def choose(self, view: View, rng: Random) -> Choice:
         """The choice, and the probability of every legal action. Draws nothing from `rng`."""
-        score = self.scores.by_sentence if self.sentences else self.scores.by_label
         before = prompt.prefix(view, self.hardware)
         chances: dict[str, float] = {}
         taken: Action = view.stop
         level = [(menu(view.legal), 1.0, True)]  # menus of one depth, each with its probability, and whether it was chosen
         while level:
             deeper = []
-            scored = score(before, [options for options, _, _ in level])
+            scored = self.score(before, [options for options, _, _ in level])
             for (options, chance, chosen), found in zip(level, scored, strict=True):
                 best = int(found.argmax())
                 for place, (option, share) in enumerate(zip(options, found.exp().tolist(), strict=True)):

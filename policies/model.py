@@ -7,8 +7,10 @@ everything is fp32.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
+import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtmc.errors import BadInput
+from mtmc.errors import BadInput, OutOfTime
 from mtmc.policies import scoring
 from mtmc.policies.menu import LABELS
 from mtmc.policies.weights import Source
@@ -27,6 +29,7 @@ from mtmc.policies.weights import Source
 NEVER = -1e9  # logit of an option without a say
 TEXTS = 1 << 16  # whose tokens are kept: 2 kB each
 EVERYWHERE: dict[str, Any] = {"target_modules": "all-linear", "task_type": "CAUSAL_LM"}
+ALONE: dict[str, Any] = {"save_embedding_layers": False}  # else peft asks the network for the base model's vocabulary
 REFERENCE = "reference"  # name of the frozen adapter that a policy is kept close to
 
 
@@ -94,7 +97,7 @@ class Policy(nn.Module):
         """Freeze a copy of the adapter as it is now, for `reference`."""
         import peft
 
-        state = peft.get_peft_model_state_dict(self.model)
+        state = peft.get_peft_model_state_dict(self.model, **ALONE)
         self.model.add_adapter(REFERENCE, self.model.peft_config["default"])
         peft.set_peft_model_state_dict(self.model, {name: t.clone() for name, t in state.items()}, REFERENCE)
         self.model.set_adapter("default")
@@ -113,7 +116,8 @@ class Policy(nn.Module):
         """Masters of adapter and value head, on the CPU."""
         import peft
 
-        adapter = {name: t.detach().cpu().clone() for name, t in peft.get_peft_model_state_dict(self.model).items()}
+        masters = peft.get_peft_model_state_dict(self.model, **ALONE)
+        adapter = {name: t.detach().cpu().clone() for name, t in masters.items()}
         return {"adapter": adapter, "head": {name: t.cpu().clone() for name, t in self.head.state_dict().items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -128,8 +132,8 @@ class Policy(nn.Module):
 
         draft = folder.with_name(f".{folder.name}.{os.getpid()}")
         shutil.rmtree(draft, ignore_errors=True)
-        state = {name: t.detach().bfloat16() for name, t in peft.get_peft_model_state_dict(self.model).items()}
-        self.model.save_pretrained(str(draft), state_dict=state, selected_adapters=["default"])
+        state = {name: t.detach().bfloat16() for name, t in peft.get_peft_model_state_dict(self.model, **ALONE).items()}
+        self.model.save_pretrained(str(draft), state_dict=state, selected_adapters=["default"], **ALONE)
         (draft / "README.md").unlink(missing_ok=True)  # a model card of placeholders
         config = json.loads((draft / "adapter_config.json").read_text())
         config["base_model_name_or_path"] = Path(config["base_model_name_or_path"]).name  # not where it lies on this machine
@@ -142,6 +146,32 @@ class Policy(nn.Module):
 def masks(known: Sequence[Sequence[bool]], device: torch.device) -> Tensor:
     """Rows of options with a say as bool [rows, 26]."""
     return torch.tensor([[*row, *[False] * (len(LABELS) - len(row))] for row in known], device=device)
+
+
+@dataclass(frozen=True)
+class Until:
+    """Where a training stops for now: after a `step` (0: the last), or after the one at a `moment` of `time.monotonic`."""
+
+    step: int = 0
+    moment: float = math.inf
+
+    @staticmethod
+    def of(step: int, minutes: float) -> Until:
+        """`minutes` from now on, 0 for no limit."""
+        return Until(step, time.monotonic() + 60 * minutes if minutes else math.inf)
+
+    @property
+    def over(self) -> bool:
+        """Has the moment come?"""
+        return time.monotonic() >= self.moment
+
+    def check(self, step: int, steps: int) -> None:
+        """Raises OutOfTime where the training ended earlier than asked for."""
+        if step < (self.step or steps):
+            raise OutOfTime
+
+
+END = Until()
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ from mtmc.errors import BadInput, guarded
 from mtmc.policies import prompt, tiny
 from mtmc.policies.curves import Curves
 from mtmc.policies.decisions import Expert, Stage, stages, trees
-from mtmc.policies.model import Lora, Policy, masks, read_checkpoint, write_checkpoint
+from mtmc.policies.model import END, Lora, Policy, Until, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.weights import Source, source
 from mtmc.trajectories import archive
 from mtmc.trajectories.files import folder
@@ -85,9 +85,9 @@ class Data:
 
 
 def pretrain(
-    found: Sequence[StoredTree], out: Path, model: Source, settings: Settings, device: str = "", until: int = 0
+    found: Sequence[StoredTree], out: Path, model: Source, settings: Settings, device: str = "", until: Until = END
 ) -> dict[str, float]:
-    """Train, or go on with what `out` holds, to the end or for now `until` a step; the last figures. Raises BadInput."""
+    """Train, or go on with what `out` holds; the last step's figures, its number as `step`. Raises BadInput."""
     data = gather(found, settings)
     folder(out)
     policy = Policy(model, settings.lora, device, settings.seed)
@@ -105,7 +105,7 @@ def pretrain(
     print(f"{data.counts}; going on after step {start} of {settings.steps}" if start else f"{data.counts}", flush=True)
 
     began, sums = time.monotonic(), _Sums()
-    last = until or settings.steps
+    last = until.step or settings.steps
     for step in range(start + 1, last + 1):
         batch = draw(data.learnt, step, settings)
         for group in optimizer.param_groups:
@@ -119,7 +119,8 @@ def pretrain(
         optimizer.step()
         optimizer.zero_grad()
 
-        if step % settings.every == 0 or step == last:
+        over = until.over
+        if step % settings.every == 0 or step == last or over:
             figures = {"loss/learnt": sums.loss, "accuracy/learnt": sums.accuracy, "gradient norm": float(norm)}
             figures |= look(policy, data, settings)
             figures["seconds a step"] = (time.monotonic() - began) / sums.steps(settings.batch)
@@ -132,8 +133,10 @@ def pretrain(
             write_checkpoint(out / "checkpoint.pt", {**state, "settings": recorded})
             print(f"step {step}: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()), flush=True)
             began, sums = time.monotonic(), _Sums()
+        if over:
+            break
     curves.close()
-    return {name: value for name, value in curves.rows[-1].items() if name != "step"}
+    return curves.rows[-1]
 
 
 def gather(found: Sequence[StoredTree], settings: Settings) -> Data:
@@ -259,6 +262,7 @@ TinyRun = Annotated[bool, typer.Option("--tiny", help="A model of random weights
 Known = Annotated[bool | None, typer.Option("--known/--all-legal", help="Actions that menus show.")]
 Hardware = Annotated[bool | None, typer.Option("--hardware/--no-hardware", help="Show the GPU's card.")]
 Gpus = Annotated[list[str] | None, typer.Option(help="Only trees of this profile; repeatable.")]
+Minutes = Annotated[float, typer.Option(min=0, help="Stop for now after this; 0: no limit.")]
 Count = int | None
 Number = float | None
 
@@ -280,6 +284,7 @@ def pretrain_command(  # noqa: PLR0913  one parameter an option
     jobs: Annotated[Count, typer.Option(min=0, help="Processes that write prompts; 0: one a core.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal batches.")] = None,
     until: Annotated[int, typer.Option(help="Stop after this update for now; 0: at the end.")] = 0,
+    minutes: Minutes = 0.0,
     watched: Annotated[Number, typer.Option(min=0, max=0.9, help="Part of the structures only looked at.")] = None,
     discount: Annotated[Number, typer.Option(min=0, help="Of a gain that comes one step later.")] = None,
     temperature: Annotated[Number, typer.Option(min=0, help="Of the expert's choice, in log speed-up.")] = None,
@@ -296,7 +301,9 @@ def pretrain_command(  # noqa: PLR0913  one parameter an option
         expert=changed(base.expert, discount=discount, temperature=temperature, everywhere=everywhere),
         lora=with_rank(base.lora, rank),
     )  # fmt: skip
-    pretrain(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, until)
+    stop = Until.of(until, minutes)
+    last = pretrain(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, stop)
+    stop.check(int(last["step"]), settings.steps)
 
 
 def with_rank(lora: Lora, rank: int | None) -> Lora:

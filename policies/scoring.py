@@ -6,7 +6,7 @@ option's text, all texts packed in one row behind the shared prefix; a tree mask
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from itertools import chain
@@ -50,8 +50,7 @@ class Scorer:
         return [self._sentences(self.ids(prefix + prompt.text(menu)), menu).log_softmax(-1).cpu() for menu in menus]
 
     def ids(self, text: str) -> list[int]:
-        found: list[int] = self.tokenizer(text, add_special_tokens=False).input_ids
-        return found
+        return tokens(self.tokenizer, text)
 
     @torch.inference_mode()
     def _once(self, prefix: list[int], question: list[int]) -> Tensor:
@@ -127,26 +126,37 @@ def load(source: Source, device: str = "", dtype: str = "") -> Scorer:
 
     logging.disable_progress_bar()
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    precision = getattr(torch, dtype) if dtype else torch.bfloat16 if place != "cpu" or _fast_bf16() else torch.float32
+    chosen = getattr(torch, dtype) if dtype else precision(place)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.base)
-        model = AutoModelForCausalLM.from_pretrained(source.base, dtype=precision, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_pretrained(source.base, dtype=chosen, attn_implementation="sdpa")
     except (OSError, ValueError) as error:
         raise BadInput(f"{source.base} cannot be loaded as a causal language model: {error}") from error
     if source.adapter:
         from peft import PeftModel
 
         model = PeftModel.from_pretrained(model, str(source.adapter)).merge_and_unload()
-    return Scorer(model.eval().to(place), tokenizer, labels(tokenizer).to(place))
+    return Scorer(model.eval().to(place), tokenizer, labels(lambda text: tokens(tokenizer, text)).to(place))
 
 
-def labels(tokenizer: Any) -> Tensor:
+def tokens(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a text, without the tokens that some models want at its ends."""
+    found: list[int] = tokenizer(text, add_special_tokens=False).input_ids
+    return found
+
+
+def labels(ids: Callable[[str], list[int]]) -> Tensor:
     """Token ids of the labels as they follow `Answer:`, int64 [26]. Raises BadInput where one is not one token."""
-    stem = tokenizer("Answer:", add_special_tokens=False).input_ids
-    found = [tokenizer(f"Answer: {label}", add_special_tokens=False).input_ids for label in LABELS]
-    if any(ids[:-1] != stem for ids in found) or len({ids[-1] for ids in found}) < len(LABELS):
+    stem = ids("Answer:")
+    found = [ids(f"Answer: {label}") for label in LABELS]
+    if any(row[:-1] != stem for row in found) or len({row[-1] for row in found}) < len(LABELS):
         raise BadInput("This model's tokenizer has no single tokens for the labels A to Z.")
-    return torch.tensor([ids[-1] for ids in found])
+    return torch.tensor([row[-1] for row in found])
+
+
+def precision(place: str) -> torch.dtype:
+    """bf16, but fp32 on a CPU that is slower with bf16."""
+    return torch.bfloat16 if place != "cpu" or _fast_bf16() else torch.float32
 
 
 def _fast_bf16() -> bool:

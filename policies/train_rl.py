@@ -36,13 +36,14 @@ from mtmc.policies.curves import Curves
 from mtmc.policies.decisions import trees
 from mtmc.policies.environment import REWARDS
 from mtmc.policies.menu import Menu, menu
-from mtmc.policies.model import Lora, Policy, masks, read_checkpoint, write_checkpoint
+from mtmc.policies.model import END, Lora, Policy, Until, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.pretrain_bc import (
     Count,
     Device,
     Gpus,
     Hardware,
     Known,
+    Minutes,
     Number,
     Out,
     Places,
@@ -131,9 +132,9 @@ class Open:
 
 
 def train(
-    found: Sequence[StoredTree], out: Path, model: Source, settings: Settings, device: str = "", until: int = 0
+    found: Sequence[StoredTree], out: Path, model: Source, settings: Settings, device: str = "", until: Until = END
 ) -> dict[str, float]:
-    """Train, or go on with what `out` holds, to the end or `until` an iteration; the last figures. Raises BadInput."""
+    """Train, or go on with what `out` holds; the last iteration's figures, its number as `step`. Raises BadInput."""
     able = [tree for tree in usable(found, settings.gpus) if tree.edges(tree.root)]
     if not able:
         raise BadInput("There is no tree to train on: none has a known step from its first program.")
@@ -155,7 +156,7 @@ def train(
     curves = Curves(out, start)
     print(f"{len(able)} trees, iterations {start + 1} to {settings.iterations}", flush=True)
 
-    for iteration in range(start + 1, (until or settings.iterations) + 1):
+    for iteration in range(start + 1, (until.step or settings.iterations) + 1):
         began, rng = time.monotonic(), Random(f"{settings.seed}:{iteration}")
         allowed = curriculum(able, iteration / settings.iterations, settings.opened)
         walks = [Walk(rng.choice(allowed), settings.horizon, settings.reward, settings.known) for _ in range(settings.walks)]
@@ -180,8 +181,10 @@ def train(
         state = {"policy": policy.state(), "optimizer": optimizer.state_dict(), "iteration": iteration}
         write_checkpoint(out / "checkpoint.pt", {**state, "settings": recorded})
         print(f"iteration {iteration}: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()), flush=True)
+        if until.over:
+            break
     curves.close()
-    return {name: value for name, value in curves.rows[-1].items() if name != "step"}
+    return curves.rows[-1]
 
 
 def curriculum(found: Sequence[StoredTree], progress: float, opened: float) -> list[StoredTree]:
@@ -338,6 +341,7 @@ def train_command(  # noqa: PLR0913  one parameter an option
     rank: Annotated[Count, typer.Option(min=1, help="Rank of a new adapter.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal walks.")] = None,
     until: Annotated[int, typer.Option(help="Stop after this iteration for now; 0: at the end.")] = 0,
+    minutes: Minutes = 0.0,
     known: Known = None,
     hardware: Hardware = None,
     gpu: Gpus = None,
@@ -351,7 +355,9 @@ def train_command(  # noqa: PLR0913  one parameter an option
         floor=floor, opened=opened, discount=discount, reward=reward, seed=seed, known=known,
         hardware=hardware, gpus=tuple(gpu) if gpu else None, lora=with_rank(base.lora, rank),
     )  # fmt: skip
-    train(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, until)
+    stop = Until.of(until, minutes)
+    last = train(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, stop)
+    stop.check(int(last["step"]), settings.iterations)
 
 
 if __name__ == "__main__":

@@ -45,10 +45,12 @@ class Source:
 def source(text: str, notify: Callable[[str], None] = lambda _: None) -> Source:
     """What `PATH[+ADAPTER]` names; the empty text is the default model with the adapter that ships with it, if one does.
 
+    `+` alone is the default model without an adapter.
+
     Raises NoWeights where the default model cannot be had, BadInput for an adapter folder that is none.
     """
     base, plus, adapter = text.partition("+")
-    folder = Path(adapter) if plus else None
+    folder = Path(adapter) if adapter else None
     if folder and not (folder / "adapter_config.json").is_file():
         raise BadInput(f"{adapter} is no adapter: it has no adapter_config.json.")
     if base.startswith(("/", "./", "../")) and not Path(base).is_dir():

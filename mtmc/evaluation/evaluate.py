@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc import policies
-from mtmc.errors import BadInput
+from mtmc.errors import BadInput, OutOfTime
 from mtmc.evaluation.course import Course, best_gain, courses, limit
 from mtmc.evaluation.figures import Case
 from mtmc.evaluation.settings import Contender, Settings, Side
@@ -47,9 +49,17 @@ def load(contender: Contender) -> Policy:
 
 
 def evaluate(
-    trees: Sequence[tuple[Path, StoredTree]], settings: Settings, folder: Path, doing: Callable[[str], None]
+    trees: Sequence[tuple[Path, StoredTree]],
+    settings: Settings,
+    folder: Path,
+    doing: Callable[[str], None],
+    until: float = math.inf,
 ) -> list[Case]:
-    """Run what has not been run, and return every tree with all courses. Raises BadInput for a policy of no use here."""
+    """Run what has not been run, and return every tree with all courses.
+
+    Raises BadInput for a policy of no use here, and OutOfTime where something is left to run `until` a moment of
+    `time.monotonic`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     record, found = _Record(folder / FILE), dict[tuple[str, str], list[Course]]()
     for turn, contender in enumerate(settings.contenders):
@@ -57,6 +67,8 @@ def evaluate(
         for number, (path, tree) in enumerate(trees, 1):
             key = _key(contender, path, settings)
             if key not in record.known:
+                if time.monotonic() >= until:
+                    raise OutOfTime
                 doing(f"{contender.label}, policy {turn + 1} of {len(settings.contenders)}: tree {number} of {len(trees)}")
                 policy = policy or load(contender)
                 record.add(key, courses(tree, policy, range(settings.seeds), settings.budget, settings.order))

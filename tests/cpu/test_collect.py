@@ -17,7 +17,7 @@ from mtmc import cli, collecting, crew
 from mtmc.assembly import Options
 from mtmc.collecting import Order, Outcome, Plan
 from mtmc.crew import Crew
-from mtmc.errors import BadInput
+from mtmc.errors import BadInput, OutOfTime
 from mtmc.growth import Recorder
 from mtmc.problem import Problem
 from mtmc.trajectories import archive
@@ -139,6 +139,15 @@ def test_bad_input_is_one_sentence(arguments: list[str], why: str, monkeypatch: 
     monkeypatch.setattr(collecting, "gpus", lambda: ())
     with pytest.raises(BadInput, match=why):
         cli.app(["collect", *arguments], standalone_mode=False)
+
+
+def test_a_collection_that_its_time_cut_short_is_unfinished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "gpus", lambda: ())
+    monkeypatch.setattr("mtmc.cli_learning._watch", lambda *_: archive.write(tmp_path, grown(2)) is None)
+    arguments = ["collect", "--store", str(tmp_path), "--gpu", "h100", "--minutes"]
+    with pytest.raises(OutOfTime):
+        cli.app([*arguments, "0.01"], standalone_mode=False)
+    assert CliRunner().invoke(cli.app, [*arguments, "60"]).exit_code == 0
 
 
 def test_the_count_is_printed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from test_trees import grown
 from typer.testing import CliRunner
 
 from mtmc import cli, policies
-from mtmc.errors import BadInput
+from mtmc.errors import BadInput, OutOfTime
 from mtmc.evaluation import evaluate, pages
 from mtmc.evaluation.course import FAILED, KNOWN, UNTRIED, Course, Runner, best_gain, courses, limit
 from mtmc.evaluation.figures import LIMIT, Case, figures
@@ -161,6 +161,8 @@ def test_what_was_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monke
     folder = stored(tmp_path / "trees", sided(TREE, True), sided(SPARSE, True))
     settings = Settings(contenders=(Contender.of("random"), Contender.of("mine=model")), budget=8)
     trees = evaluate.chosen([folder], settings)
+    with pytest.raises(OutOfTime):
+        evaluate.evaluate(trees, settings, tmp_path, lambda _: None, until=0.0)
     first = evaluate.evaluate(trees, settings, tmp_path, lambda _: None)
     record = tmp_path / evaluate.FILE
     lines = record.read_text().splitlines(keepends=True)
@@ -169,6 +171,7 @@ def test_what_was_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Monke
     loaded: list[str] = []
     monkeypatch.setattr(evaluate, "load", lambda contender: loaded.append(contender.spec) or policies.load(contender.spec))
     assert evaluate.evaluate(trees, settings, tmp_path, lambda _: None) == first
+    assert evaluate.evaluate(trees, settings, tmp_path, lambda _: None, until=0.0) == first, "nothing is left to run"
     assert loaded == ["model"] and record.read_text().splitlines(keepends=True) == lines
     evaluate.evaluate(trees, replace(settings, budget=9), tmp_path, lambda _: None)
     assert loaded == ["model", "random", "model"], "another budget is another course"

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from mtmc import cli, foresight, reward
 from mtmc.assembly import Setup
-from mtmc.errors import BadInput
+from mtmc.errors import BadInput, OutOfTime
 from mtmc.judge.cache import made_with
 from mtmc.judge.jobs import Compiled
 from mtmc.judge.predict import KernelTime, Prediction
@@ -190,6 +190,8 @@ def test_one_tree_that_fails_does_not_end_the_others(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(foresight, "setup", setup)
     arguments = ["rescore", str(tmp_path / "trees"), "--gpu", "v100", "--out", str(tmp_path / "new")]
+    with pytest.raises(OutOfTime):
+        cli.app([*arguments, "--minutes", "1e-9"], standalone_mode=False)
     result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code == 3 and "a: failed, it cannot be read" in result.stderr
     assert [path.name for path in archive.paths(tmp_path / "new")] == ["b.jsonl.xz"]

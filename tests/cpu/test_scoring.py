@@ -63,16 +63,16 @@ def test_sentence_scores_are_the_mean_log_likelihoods(scorer):
     assert torch.allclose(found, torch.stack(means).log_softmax(-1), atol=1e-4)
 
 
-@pytest.mark.parametrize("sentences", [False, True])
-def test_the_choice_is_legal_and_every_legal_action_has_its_probability(scorer, sentences):
-    choice = llm.LlmPolicy(scorer, sentences).choose(SEEN, Random(0))
+@pytest.mark.parametrize("way", ["by_label", "by_sentence"])
+def test_the_choice_is_legal_and_every_legal_action_has_its_probability(scorer, way):
+    choice = llm.LlmPolicy(getattr(scorer, way)).choose(SEEN, Random(0))
     assert choice.action in SEEN.legal
     assert sorted(choice.probabilities) == sorted(action.id for action in SEEN.legal)
     assert sum(choice.probabilities.values()) == pytest.approx(1.0, abs=1e-4)
 
 
 def test_the_probability_of_an_action_is_the_product_over_its_stages(scorer):
-    choice = llm.LlmPolicy(scorer).choose(SEEN, Random(0))
+    choice = llm.LlmPolicy(scorer.by_label).choose(SEEN, Random(0))
     place, group = next((i, option) for i, option in enumerate(MENU) if len(option.actions) > 1)
     first, second = (scorer.by_label(BEFORE, [options])[0].exp() for options in (MENU, menu(group.actions)))
     assert choice.probabilities[group.actions[3].id] == pytest.approx(float(first[place] * second[3]), rel=1e-3)

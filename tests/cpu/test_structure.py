@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("actions", "hardware_profiles", "policies", "trajectories")  # sub-packages of mtmc, linked into it
 TEMPLATES = ROOT / "mtmc/lower/templates"
-HEAVY = ("policies/scoring.py", "policies/model.py", "policies/pretrain_bc.py", "policies/train_rl.py")  # models live here
+HEAVY = [f"policies/{name}.py" for name in ("scoring", "model", "pretrain_bc", "train_rl", "vllm")]  # models live here
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 

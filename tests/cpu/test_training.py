@@ -13,17 +13,20 @@ from policy_views import view
 from test_decisions import INFO, stored  # noqa: F401
 
 from mtmc import cli, policies
-from mtmc.errors import BadInput
+from mtmc.errors import BadInput, OutOfTime
 from mtmc.policies import pretrain_bc, tiny, train_rl
 from mtmc.policies.curves import read
 from mtmc.policies.decisions import trees
 from mtmc.policies.menu import Option
-from mtmc.policies.model import Lora, Policy, masks
+from mtmc.policies.model import Lora, Policy, Until, masks
 from mtmc.policies.weights import Source
 from mtmc.trajectories import archive
 
 SAMPLES = trees([archive.SAMPLES])
 CLONING = replace(pretrain_bc.TINY, steps=4, every=2, batch=2, rows=2, looked_at=4)
+
+
+OVER = Until(moment=0.0)  # the time is over: one step is done
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +66,11 @@ def test_cloning_lowers_the_loss(model, stored):  # noqa: F811
 
 def test_a_resumed_cloning_ends_as_an_unbroken_one_and_its_adapter_is_a_policy(model, tmp_path):
     whole = pretrain_bc.pretrain(SAMPLES, tmp_path / "whole", model, CLONING, "cpu")
-    other = pretrain_bc.pretrain(SAMPLES, tmp_path / "cut", model, CLONING, "cpu", until=2)
+    other = pretrain_bc.pretrain(SAMPLES, tmp_path / "cut", model, CLONING, "cpu", OVER)
     assert other != whole
     resumed = pretrain_bc.pretrain(SAMPLES, tmp_path / "cut", model, CLONING, "cpu")
     assert resumed["loss/learnt"] == pytest.approx(whole["loss/learnt"], rel=1e-4)
-    assert [row["step"] for row in read(tmp_path / "cut")] == [2, 4]
+    assert [row["step"] for row in read(tmp_path / "cut")] == [1, 2, 4]
     assert (tmp_path / "cut/curves.png").read_bytes().startswith(b"\x89PNG") and list(
         (tmp_path / "cut/tensorboard").iterdir()
     )
@@ -75,6 +78,13 @@ def test_a_resumed_cloning_ends_as_an_unbroken_one_and_its_adapter_is_a_policy(m
     assert policy.choose(view(), Random(0)).action in view().legal
     with pytest.raises(BadInput, match="cannot be resumed: rate was"):
         pretrain_bc.pretrain(SAMPLES, tmp_path / "cut", model, replace(CLONING, rate=1.0), "cpu")
+
+
+def test_a_training_that_its_time_cut_short_is_unfinished():
+    OVER.check(4, 4)
+    Until(2).check(2, 4)
+    with pytest.raises(OutOfTime):
+        OVER.check(1, 4)
 
 
 def test_every_stage_comes_once_an_epoch(stored):  # noqa: F811
@@ -87,7 +97,7 @@ def test_every_stage_comes_once_an_epoch(stored):  # noqa: F811
 
 def test_reinforcement_runs_resumes_and_refuses_other_settings(model, tmp_path):
     settings = replace(train_rl.TINY, iterations=2, walks=2, horizon=2)
-    train_rl.train(SAMPLES, tmp_path / "rl", model, settings, "cpu", until=1)
+    train_rl.train(SAMPLES, tmp_path / "rl", model, settings, "cpu", OVER)
     with pytest.raises(BadInput, match="cannot be resumed: kl was"):
         train_rl.train(SAMPLES, tmp_path / "rl", model, replace(settings, kl=1.0), "cpu")
     figures = train_rl.train(SAMPLES, tmp_path / "rl", model, settings, "cpu")

