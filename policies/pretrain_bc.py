@@ -34,7 +34,7 @@ from torch import Tensor
 
 from mtmc.errors import BadInput, guarded
 from mtmc.policies import prompt, tiny
-from mtmc.policies.curves import Curves
+from mtmc.policies.curves import Curves, sentence, tell
 from mtmc.policies.decisions import Expert, Stage, stages, trees
 from mtmc.policies.model import END, Lora, Policy, Until, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.weights import Source, source
@@ -102,7 +102,7 @@ def pretrain(
         optimizer.load_state_dict(checkpoint["optimizer"])
         start, least = checkpoint["step"], checkpoint["least"]
     curves = Curves(out, start)
-    print(f"{data.counts}; going on after step {start} of {settings.steps}" if start else f"{data.counts}", flush=True)
+    tell(sentence(data.counts) + (f"; going on after step {start} of {settings.steps}" if start else ""))
 
     began, sums = time.monotonic(), _Sums()
     last = until.step or settings.steps
@@ -131,7 +131,7 @@ def pretrain(
                 policy.save(out / "adapter")
             state = {"policy": policy.state(), "optimizer": optimizer.state_dict(), "step": step, "least": least}
             write_checkpoint(out / "checkpoint.pt", {**state, "settings": recorded})
-            print(f"step {step}: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()), flush=True)
+            tell(f"step {step}: {sentence(figures)}")
             began, sums = time.monotonic(), _Sums()
         if over:
             break
@@ -304,6 +304,7 @@ def pretrain_command(  # noqa: PLR0913  one parameter an option
     stop = Until.of(until, minutes)
     last = pretrain(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, stop)
     stop.check(int(last["step"]), settings.steps)
+    print(out / "adapter")
 
 
 def with_rank(lora: Lora, rank: int | None) -> Lora:
@@ -314,7 +315,7 @@ def start_model(model: str, tiny_run: bool, out: Path) -> Source:
     """The model to train: the named one, that of `--tiny`, or the default one without the adapter that ships with it."""
     if tiny_run and not model:
         return Source(str(tiny.write(out / "model")))
-    found = source(model, print)
+    found = source(model, tell)
     return found if model else Source(found.base)
 
 

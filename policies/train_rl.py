@@ -32,7 +32,7 @@ from torch import Tensor
 
 from mtmc.errors import BadInput, guarded
 from mtmc.policies import prompt
-from mtmc.policies.curves import Curves
+from mtmc.policies.curves import Curves, sentence, tell
 from mtmc.policies.decisions import trees
 from mtmc.policies.environment import REWARDS
 from mtmc.policies.menu import Menu, menu
@@ -154,7 +154,7 @@ def train(
         optimizer.load_state_dict(checkpoint["optimizer"])
         start = checkpoint["iteration"]
     curves = Curves(out, start)
-    print(f"{len(able)} trees, iterations {start + 1} to {settings.iterations}", flush=True)
+    tell(f"{len(able)} trees, iterations {start + 1} to {settings.iterations}")
 
     for iteration in range(start + 1, (until.step or settings.iterations) + 1):
         began, rng = time.monotonic(), Random(f"{settings.seed}:{iteration}")
@@ -180,7 +180,7 @@ def train(
         policy.save(out / "adapter")
         state = {"policy": policy.state(), "optimizer": optimizer.state_dict(), "iteration": iteration}
         write_checkpoint(out / "checkpoint.pt", {**state, "settings": recorded})
-        print(f"iteration {iteration}: " + ", ".join(f"{name} {value:.4g}" for name, value in figures.items()), flush=True)
+        tell(f"iteration {iteration}: {sentence(figures)}")
         if until.over:
             break
     curves.close()
@@ -358,6 +358,7 @@ def train_command(  # noqa: PLR0913  one parameter an option
     stop = Until.of(until, minutes)
     last = train(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, stop)
     stop.check(int(last["step"]), settings.iterations)
+    print(out / "adapter")
 
 
 if __name__ == "__main__":

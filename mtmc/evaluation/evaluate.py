@@ -19,7 +19,7 @@ from mtmc.evaluation.figures import Case
 from mtmc.evaluation.settings import Contender, Settings, Side
 from mtmc.policies.greedy import GreedyPolicy
 from mtmc.policies.policy import Policy
-from mtmc.trajectories import archive
+from mtmc.trajectories import archive, files
 from mtmc.trajectories.files import put
 from mtmc.trajectories.trees import StoredTree
 
@@ -60,7 +60,7 @@ def evaluate(
     Raises BadInput for a policy of no use here, and OutOfTime where something is left to run `until` a moment of
     `time.monotonic`.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    files.folder(folder)
     record, found = _Record(folder / FILE), dict[tuple[str, str], list[Course]]()
     for turn, contender in enumerate(settings.contenders):
         policy: Policy | None = None
