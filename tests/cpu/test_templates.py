@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,3 +69,10 @@ def test_all_compile(folder, gpu, dtype):
         x, y, out = (torch.empty(n * 256, dtype=dtype) for n in (1, 1, len(ELEMENTWISE)))
         module.every_kernel[(1,)](x, y, out, BLOCK=256)
     assert [launch.kernel for launch in recorder.launches] == ["every_kernel"]
+
+
+def test_docstrings_name_no_device_function():
+    """What a program's text mentions is brought into it: a name in a docstring would bring in what nothing calls."""
+    for name, text in library().items():
+        docstring = ast.get_docstring(ast.parse(text).body[0]) or ""
+        assert not re.findall(r"\bop_\w+", docstring), name

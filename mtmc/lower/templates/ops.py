@@ -23,7 +23,7 @@ def op_leaky_relu(x, negative_slope):
 
 @triton.jit
 def op_sigmoid(x):
-    """1 / (1 + op_exp(-x))."""
+    """1 / (1 + exp(-x))."""
     return 1.0 / (1.0 + tl.exp(-x))
 
 
@@ -35,7 +35,7 @@ def op_tanh(x):
 
 @triton.jit
 def op_silu(x):
-    """x * op_sigmoid(x)."""
+    """x * sigmoid(x)."""
     return x / (1.0 + tl.exp(-x))
 
 
@@ -47,7 +47,7 @@ def op_gelu(x):
 
 @triton.jit
 def op_gelu_tanh(x):
-    """x / 2 * (1 + op_tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))."""
+    """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))."""
     return 0.5 * x * (1.0 + op_tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
 
 
@@ -59,7 +59,7 @@ def op_exp(x):
 
 @triton.jit
 def op_expm1(x):
-    """op_exp(x) - 1 without cancellation."""
+    """exp(x) - 1 without cancellation."""
     return libdevice.expm1(x)
 
 
@@ -71,13 +71,13 @@ def op_log1p(x):
 
 @triton.jit
 def op_elu(x, alpha, scale, input_scale):
-    """scale * x for x > 0, else scale * alpha * (op_exp(input_scale * x) - 1)."""
+    """scale * x for x > 0, else scale * alpha * (exp(input_scale * x) - 1)."""
     return tl.where(x > 0, x * scale, op_expm1(x * input_scale) * (alpha * scale))
 
 
 @triton.jit
 def op_softplus(x, beta, threshold):
-    """log(1 + op_exp(beta * x)) / beta, x where beta * x > threshold."""
+    """log(1 + exp(beta * x)) / beta, x where beta * x > threshold."""
     z = x * beta
     return tl.where(z > threshold, x, op_log1p(tl.exp(z)) / beta)
 
@@ -108,13 +108,13 @@ def op_hardsigmoid(x):
 
 @triton.jit
 def op_hardswish(x):
-    """x * op_hardsigmoid(x)."""
+    """x * hardsigmoid(x)."""
     return x * op_hardtanh(x + 3.0, 0.0, 6.0) / 6.0
 
 
 @triton.jit
 def op_mish(x):
-    """x * op_tanh(op_softplus(x)) = x * n / (n + 2) with n = e^x (e^x + 2)."""
+    """x * tanh(softplus(x)) = x * n / (n + 2) with n = e^x (e^x + 2)."""
     e = tl.exp(tl.minimum(x, 20.0))
     n = e * (e + 2.0)
     return tl.where(x > 20.0, x, x * (n / (n + 2.0)))
@@ -122,7 +122,7 @@ def op_mish(x):
 
 @triton.jit
 def op_log_sigmoid(x):
-    """min(x, 0) - log(1 + op_exp(-|x|))."""
+    """min(x, 0) - log(1 + exp(-|x|))."""
     return tl.minimum(x, 0.0) - op_log1p(tl.exp(-tl.abs(x)))
 
 
