@@ -16,6 +16,7 @@ SHARED = (
     "movement.cat",
     "movement.lookup",
     "movement.gather",
+    "movement.flip",
 )  # templates used as they are
 
 
@@ -71,10 +72,11 @@ def unit_text(node: Node, graph: Graph) -> str:
         "ACC": f"tl.{facts.get('acc', 'float32')}",
         "body": facts.get("body", ""),
         "EPSILON": facts.get("eps", "0.0"),
+        "WALK": facts.get("walk", ""),
     }
-    if module in ("reduction", "arg_reduction"):
+    if module in ("reduction", "arg_reduction", "scan"):
         expressions |= {"identity": facts["identity"], "operand": facts["body"]}
-        names |= {k: facts[k] for k in ("combine", "finish", "better") if k in facts}
+        names |= {k: facts[k] for k in ("combine", "finish", "better", "along") if k in facts}
     elif module in ("moments", "normalization"):
         expressions |= {"operand": facts["body"]}
     if module == "normalization" and "finish" in facts:

@@ -51,6 +51,12 @@ MODELS: dict[str, Case] = {
     "unlike": two("(x * x).sum(1) - (y * 2).sum(1)", "A,B", "A,B"),
     "loss": two("((x - y) ** 2).mean()", "A,B", "A,B"),
     "variance": one("x.var(1)", "A", "B"),
+    "scan": two("(x * y).cumsum(1) * 2", "A,B", "A,B"),
+    "scan_back": two("(x * y).flip(1).cumsum(1).flip(1) + y", "A,B,D", "D"),
+    "scan_after": two(
+        "torch.cat((torch.zeros_like(x[:, :1]), (x * y)[:, :-1].cumsum(1)), 1) + self.b",
+        "A,B", "A,B", "self.b = nn.Parameter(torch.randn(B))",
+    ),
 }  # fmt: skip
 
 
@@ -161,6 +167,30 @@ PLANS: dict[str, Plan] = {
         "single_block(sum_1, value=512)",
     ),
     "online softmax of columns": plan("columns", "merge_passes(softmax)", "tile_shape(softmax, red=2, block=256)"),
+    "scan with all around it": plan(
+        "scan",
+        "fuse_prologue(cumsum, guest=mul, value=mul)",
+        "fuse_epilogue(cumsum, guest=mul_1)",
+        "tile_size(cumsum, constant=BLOCK, value=128)",
+        "loop_stages(cumsum, value=3)",
+    ),
+    "scan in registers": plan(
+        "scan", "fuse_prologue(cumsum, guest=mul, value=mul)", "single_block(cumsum, value=512)", "warps(cumsum, value=4)"
+    ),
+    "scan from the end": plan(
+        "scan_back",
+        "fuse_prologue(cumsum_back, guest=mul, value=mul)",
+        "fuse_epilogue(cumsum_back, guest=add)",
+        "tile_shape(cumsum_back, red=16, block=32)",
+        "unroll(cumsum_back, value=2)",
+    ),
+    "scan from the end in registers": plan("scan_back", "single_block(cumsum_back, value=512)"),
+    "exclusive scan": plan(
+        "scan_after",
+        "fuse_prologue(cumsum_exclusive, guest=mul, value=mul)",
+        "fuse_epilogue(cumsum_exclusive, guest=add)",
+        "single_block(cumsum_exclusive, value=512)",
+    ),
     "Welford": plan("layer_norm", "merge_passes(layer_norm_normal)"),
     "softmax in registers": plan("softmax", "single_block(softmax, value=512)", "fuse_epilogue(softmax, guest=mul_1)"),
     "columns in registers": plan("columns", "single_block(softmax, value=512)"),
