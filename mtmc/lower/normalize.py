@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mtmc.graph import Graph, Node, Ref, TensorType, walk
+from mtmc.lower import rules_attention as attention
 from mtmc.lower import rules_contraction as contraction
 from mtmc.lower import rules_loss as loss
 from mtmc.lower import rules_pointwise as pointwise
@@ -36,6 +37,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("addmm", "baddbmm"), contraction.addmm),
     "linear": contraction.linear,
     "einsum": contraction.einsum,
+    "scaled_dot_product_attention": attention.scaled_dot_product,
     **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"), loss.elementwise),
     "cross_entropy_loss": loss.cross_entropy,
     "triplet_margin_loss": loss.triplet_margin,
@@ -52,6 +54,7 @@ NAMES = {  # each to one of its own, in this order
     "_native_batch_norm_legit_functional": "batch_norm",
     "_native_batch_norm_legit_no_training": "batch_norm_fixed",
     "_native_batch_norm_legit": "batch_norm_plain",
+    "scaled_dot_product_attention": "attention",
 }
 # Operators with several results: (rule of one result by index).
 PARTS: dict[str, Callable[[Builder, Node, int, TensorType], str]] = {

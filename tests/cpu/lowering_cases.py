@@ -302,6 +302,47 @@ PRODUCTS = {
     "masked by tril": two("torch.tril(torch.matmul(x, y))", "M,M", "M,M"),
     "attention by hand": two("(x @ y.transpose(-2, -1) / C ** 0.5).softmax(-1) @ y", "A,N,D", "A,M,D"),
 }
+QKV = {"q": randn("A", "C", "N", "D"), "k": randn("A", "C", "M", "D"), "v": randn("A", "C", "M", "D")}
+ALIKE = {name: randn("A", "C", "M", "D") for name in "qkv"}
+TURNED = "q, k, v = (t.view(A, M, C, D).transpose(1, 2) for t in x.split(C * D, 2))\n"
+SDPA = "F.scaled_dot_product_attention"
+ATTENTION = {
+    "plain": Case(f"{SDPA}(q, k, v)", QKV),
+    "causal": Case(f"{SDPA}(q, k, v, is_causal=True)", ALIKE),
+    "causal, more keys": Case(f"{SDPA}(q, k, v, is_causal=True)", QKV),
+    "scaled": Case(f"{SDPA}(q, k, v, scale=0.3)", QKV),
+    "a scale that varies": Case(f"{SDPA}(q, k, v, scale=1 / D)", QKV, kept=("aten.scaled_dot_product_attention.default",)),
+    "masked": Case(f"{SDPA}(q, k, v, attn_mask=m > 0)", {**QKV, "m": randn("N", "M")}),
+    "rows without a key": Case(f"{SDPA}(q, k, v, attn_mask=m)", {**QKV, "m": "torch.ones(N, M).tril(-2).bool()"}),
+    "biased": Case(f"{SDPA}(q, k, v, attn_mask=m)", {**QKV, "m": randn("A", "1", "N", "M")}),
+    "biased by heads": Case(f"{SDPA}(q, k, v, m * 2) + 1", {**QKV, "m": randn("C", "1", "M")}),
+    "other values": Case(f"{SDPA}(q, k, v)", {**QKV, "v": randn("A", "C", "M", "K")}),
+    "three dimensions": Case(
+        f"{SDPA}(q, k, v)", {"q": randn("A", "N", "D"), "k": randn("A", "M", "D"), "v": randn("A", "M", "D")}
+    ),
+    "two dimensions": Case(f"{SDPA}(q, k, v) * 2", {"q": randn("N", "D"), "k": randn("M", "D"), "v": randn("M", "D")}),
+    "of itself": one(f"{SDPA}(x, x, x)", "A", "C", "N", "D"),
+    "heads turned": one(
+        f"{TURNED}return {SDPA}(q, k, v, is_causal=True).transpose(1, 2).reshape(A, M, C * D)", "A", "M", "3 * C * D"
+    ),
+    "in half": Case(f"{SDPA}(q, k, v)", {name: f"{text}.half()" for name, text in QKV.items()}),
+    "in bfloat16": Case(
+        f"{SDPA}(q, k, v, m)", {name: f"{text}.bfloat16()" for name, text in {**QKV, "m": randn("N", "M")}.items()}
+    ),
+    "wide heads": Case(
+        f"{SDPA}(q, k, v)",
+        {"q": randn("A", "2", "N", "B + 260"), "k": randn("A", "2", "M", "B + 260"), "v": randn("A", "2", "M", "D")},
+    ),
+    "dropout": Case(
+        f"{SDPA}(q, k, v, dropout_p=0.0 * N)",
+        QKV,
+    ),
+    "in double": Case(
+        f"{SDPA}(q, k, v)",
+        {name: f"{text}.double()" for name, text in QKV.items()},
+        kept=("aten.scaled_dot_product_attention.default",),
+    ),
+}
 CLASSES = {"x": randn("M", "N"), "t": "torch.randint(0, N, (M,))"}
 SIGNS = {"x": randn("M"), "t": "torch.randint(0, 2, (M,)).float() * 2 - 1"}
 LOSSES = {
@@ -452,6 +493,7 @@ CASES: dict[str, Case] = {
             "softmax": SOFTMAX,
             "norm": NORMS,
             "product": PRODUCTS,
+            "attention": ATTENTION,
             "loss": LOSSES,
             "move": MOVES,
             "form": FORMS,
