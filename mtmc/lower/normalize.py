@@ -54,7 +54,6 @@ NAMES = {  # each to one of its own, in this order
     "_native_batch_norm_legit_functional": "batch_norm",
     "_native_batch_norm_legit_no_training": "batch_norm_fixed",
     "_native_batch_norm_legit": "batch_norm_plain",
-    "scaled_dot_product_attention": "attention",
 }
 # Operators with several results: (rule of one result by index).
 PARTS: dict[str, Callable[[Builder, Node, int, TensorType], str]] = {

@@ -19,38 +19,43 @@ FRAME: Frame = (("row", 0, 3), ("col", 3, 4))
 
 def scaled_dot_product(b: Builder, node: Node, type: TensorType) -> str:
     """softmax(scale * query @ key.T + mask) @ value over [..., heads, M, D], [..., heads, N, D], [..., heads, N, E]."""
-    args = arguments(node)
+    args, name = arguments(node), node.name.removeprefix("scaled_dot_product_")
     names = [args[part].name for part in ("query", "key", "value")]
-    types = [b.type(name) for name in names]
+    types = [b.type(n) for n in names]
     _check(args, types)
     scale = _scale(b, node.name, args["scale"], types[0].shape[-1])
     plain = args["attn_mask"] is None and not args["is_causal"]
-    if b.choose(f"{node.name}.wide", max(types[0].shape[-1], types[2].shape[-1]) > WIDEST):
+    if b.choose(f"{name}.wide", max(types[0].shape[-1], types[2].shape[-1]) > WIDEST):
         if not plain:
             raise NotMine(f"masked attention of heads of more than {WIDEST}")
-        return _written_out(b, node.name, names, scale, type)
-    seen = [_four(b, name, f"{node.name}_{part}") for name, part in zip(names, ("query", "key", "value"), strict=True)]
+        return _written_out(b, name, names, scale, type)
+    seen = [_four(b, n, f"{name}_{part}") for n, part in zip(names, ("query", "key", "value"), strict=True)]
     for number in (1, 2):
         if seen[number] in seen[:number]:
             seen[number] = b.view(f"{seen[number]}_again", f"{seen[number]}.detach()", seen[number], b.type(seen[number]))
-    score, last, masks, offset = "score * scale", "N", [], ""
-    if args["is_causal"]:
-        score, last = f'tl.where(n[None, :] <= m, {score}, float("-inf"))', "tl.minimum(N, first + BLOCK_M)"
-    elif args["attn_mask"] is not None:
-        mask = _mask(b, node.name, args["attn_mask"].name, seen)
-        masks = [mask]
-        offset = f"b * {mask}_stride_b + h * {mask}_stride_h + m * {mask}_stride_m + n[None, :] * {mask}_stride_n"
-        boolean = b.type(mask).dtype == "bool"
-        score = f'tl.where({mask}, {score}, float("-inf"))' if boolean else f"{score} + {mask}"
+    masks, facts = _scores(b, name, args, seen)
     made = (*b.type(seen[0]).shape[:3], types[2].shape[-1])
     out = b.unit(
-        node.name if len(type.shape) == 4 else f"{node.name}_heads", "attention.attention", [*seen, *masks],
-        TensorType(made, type.dtype), strided=True, letters=("q", "k", "v"), frame_out=FRAME, body=score, scale=scale,
-        last=last, offset=offset,
+        name if len(type.shape) == 4 else f"{name}_heads", "attention.attention", [*seen, *masks],
+        TensorType(made, type.dtype), strided=True, letters=("q", "k", "v"), frame_out=FRAME, scale=scale, **facts,
     )  # fmt: skip
     for rank in range(3, len(type.shape) - 1, -1):
-        out = b.view(f"{node.name}_{rank}", f"{out}.squeeze(0)", out, contiguous(made[4 - rank :], type.dtype))
+        out = b.view(f"{name}_{rank}", f"{out}.squeeze(0)", out, contiguous(made[4 - rank :], type.dtype))
     return out
+
+
+def _scores(b: Builder, name: str, args: dict[str, Any], seen: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The mask as an operand, if there is one, and what the template needs: masked score, end of the keys, mask offset."""
+    score, infinite = "score * scale", 'float("-inf")'
+    if args["is_causal"]:
+        body = f"tl.where(n[None, :] <= m, {score}, {infinite})"
+        return [], {"body": body, "last": "tl.minimum(N, first + BLOCK_M)", "offset": ""}
+    if args["attn_mask"] is None:
+        return [], {"body": score, "last": "N", "offset": ""}
+    mask = _mask(b, name, args["attn_mask"].name, seen)
+    body = f"tl.where({mask}, {score}, {infinite})" if b.type(mask).dtype == "bool" else f"{score} + {mask}"
+    offset = f"b * {mask}_stride_b + h * {mask}_stride_h + m * {mask}_stride_m + n[None, :] * {mask}_stride_n"
+    return [mask], {"body": body, "last": "N", "offset": offset}
 
 
 def _check(args: dict[str, Any], types: list[TensorType]) -> None:
