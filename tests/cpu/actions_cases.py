@@ -60,6 +60,7 @@ MODELS: dict[str, Case] = {
         "F.scaled_dot_product_attention(q, k, v, m)",
         {"q": randn("C", "4", "N", "D"), "m": randn("N", "B"), **{name: randn("C", "4", "B", "D") for name in "kv"}},
     ),
+    "triangle": one("torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1).tril()"),
     "scan": two("(x * y).cumsum(1) * 2", "A,B", "A,B"),
     "scan_back": two("(x * y).flip(1).cumsum(1).flip(1) + y", "A,B,D", "D"),
     "scan_after": two(
@@ -209,6 +210,7 @@ PLANS: dict[str, Plan] = {
         "unroll(cumsum_back, value=2)",
     ),
     "scan from the end in registers": plan("scan_back", "single_block(cumsum_back, value=512)"),
+    "scan before a triangle": plan("triangle", "warps(cumsum_exclusive, value=2)"),
     "exclusive scan": plan(
         "scan_after",
         "fuse_prologue(cumsum_exclusive, guest=mul, value=mul)",

@@ -256,6 +256,8 @@ REFUSED = {
     "another kernel before another call": ("unlike", "fuse_prologue(sum_1, guest=mul, value=mul)", "another kernel"),
     "the guest of both calls": ("unlike", "fuse_epilogue(sum_1, guest=sub)", "share a guest"),
     "a prologue of a product": ("linear", "fuse_prologue(linear_product, guest=gelu, value=x)", "does not read x once"),
+    "a triangle of shifted places": ("triangle", "fuse_epilogue(cumsum_exclusive, guest=tril)", "counts otherwise"),
+    "no such tile of an attention": ("attention", "product_tile(attention, tile=9)", "5 tiles"),
     "rows of another length": ("middle", "fuse_second_pass(sum_1, guest=sqrt)", "same rows"),
     "no three passes": ("sum", "merge_passes(sum_1)", "not three passes"),
     "not fp32": ("half", "split_fp16(linear_product)", "not a plain fp32 product"),
