@@ -10,18 +10,18 @@ import libcst as cst
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.library_functions import with_library, without_dead
-from mtmc.actions.product import BATCHED, MATMUL, float32_check, operands, tensor_cores
+from mtmc.actions.product import DOTTED, float32_check, operands, tensor_cores
 from mtmc.actions.unit import Line, Unit, code, statement
 from mtmc.errors import check
 from mtmc.program import Program
 
 SPLIT = "fp16x3"  # split in registers by our own function
 PRECISIONS = {"strict": (SPLIT, "tf32x3"), "tf32": ("tf32", SPLIT, "tf32x3"), "bf16": ("tf32", SPLIT, "tf32x3")}
-DOT = re.compile(r'tl\.dot\((\w+), (\w+), acc, input_precision="(\w+)"\)|op_dot_split_fp16x3\((\w+), (\w+), acc\)')
+DOT = re.compile(r'(\w+) = (?:tl\.dot|op_dot_split_fp16x3)\((\w+), (\w+), \1(?:, input_precision="(\w+)")?\)')
 
 
 class DotPrecision(Rule):
-    """Legal for fp32 dots on an NVIDIA GPU with matrix units, within the precision that the user allows."""
+    """Legal for fp32 products and attention on NVIDIA GPUs with matrix units, within the precision that the user allows."""
 
     kind = "dot_precision"
     family = "tiling"
@@ -37,26 +37,27 @@ class DotPrecision(Rule):
     def apply(self, context: Context, action: Action) -> Program:
         new = str(action["precision"])
         check(new in PRECISIONS[context.precision], f"{new} is not allowed at precision {context.precision}")
-        pair = operands(context, action.region, (MATMUL, BATCHED))
+        pair = operands(context, action.region, DOTTED)
         check(pair is not None and bool(_precision(context, action.region)), "there is no fp32 dot")
         assert pair is not None
         unit = Unit.of(context.program, action.region)
 
         def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
-            return [statement(f"acc = {_dot(*pair, new)}")] if DOT.fullmatch(code(line).removeprefix("acc = ")) else None
+            found = DOT.fullmatch(code(line))
+            return [statement(_dot(found[1], found[2], found[3], new))] if found else None
 
         program = unit.edit_lines(change).beside("out", float32_check(*pair)).into(context.program)
         return with_library(program, "op_dot_split_fp16x3", unit.name) if new == SPLIT else without_dead(program)
 
 
-def _dot(a: str, b: str, precision: str) -> str:
+def _dot(acc: str, a: str, b: str, precision: str) -> str:
     if precision == SPLIT:
-        return f"op_dot_split_fp16x3({a}, {b}, acc)"
-    return f'tl.dot({a}, {b}, acc, input_precision="{precision}")'
+        return f"{acc} = op_dot_split_fp16x3({a}, {b}, {acc})"
+    return f'{acc} = tl.dot({a}, {b}, {acc}, input_precision="{precision}")'
 
 
 def _precision(context: Context, unit: str) -> str:
-    """Input precision of the unit's dot on fp32 operands, empty where there is none."""
-    pair = operands(context, unit, (MATMUL, BATCHED))
+    """Input precision of the unit's dots on fp32 operands, empty where there is none."""
+    pair = operands(context, unit, DOTTED)
     found = DOT.search(context.program.text(f"{unit}_kernel")) if pair else None
-    return (found[3] or SPLIT) if found else ""
+    return (found[4] or SPLIT) if found else ""

@@ -48,7 +48,8 @@ class FuseEpilogue(Rule):
         check(made is not None and seen is not None and made.shape == seen.shape, "the guest changes the shape")
         assert made is not None and seen is not None
         check(not (place.flat and _needs_rows(context, guest, seen)), "the host has no rows")
-        check(read == value or not guest.counts, "the guest counts rows that the host counts otherwise")
+        alike = read == value and {"row", "col"} <= {name for name, _, _ in place.frame}
+        check(alike or not guest.counts, "the guest counts rows that the host counts otherwise")
         operands = [o for o in guest.operands if o != read]
         host, sizes = _spliced(context, host, guest, read, place)
         host, fused = take_in(host, call, guest, operands, sizes, "out.shape")

@@ -20,7 +20,7 @@ from mtmc.frames import pad
 from mtmc.graph import TensorType
 from mtmc.program import Program
 
-OTHERS = ("pointwise", "normalization")
+OTHERS = ("pointwise", "normalization", "scan")
 HOSTS = (*REDUCING, *OTHERS)
 
 

@@ -24,8 +24,9 @@ from mtmc.graph import TensorType
 MASKS: dict[str, dict[tuple[str, ...], str]] = {
     "contraction.matmul": {("col",): "col < N", ("row",): "row < M"},
     "contraction.bmm": {("col",): "col < N", ("row",): "m < M"},
+    "attention.attention": {("col",): "col < E", ("row",): "m < M"},
 }
-TAKING = ("contraction", "reduction", "normalization")
+TAKING = ("contraction", "attention", "reduction", "normalization", "scan")
 REDUCING = ("reduction", "arg_reduction", "moments")
 
 
@@ -100,7 +101,7 @@ def sites_behind(context: Context, call: Call) -> list[Site]:
 
 
 def awaited(context: Context, call: Call) -> bool:
-    """Whether a call is an elementwise kernel that a product, reduction or normalisation before it can take in."""
+    """Whether a call is an elementwise kernel that a product, reduction, scan or normalisation before it can take in."""
     if not context.template(call.unit).startswith("pointwise."):
         return False
     for made in context.forward.calls:

@@ -54,7 +54,7 @@ MAX_TILE = 65536  # elements of one program's tile: beyond, registers cannot hol
 COUNTS = ("GROUP", "SPLIT")  # constants that are no extent of a tile
 
 # BLOCK_M, BLOCK_N, BLOCK_K, warps, stages: the best of a sweep over fp16x3 and tf32x3 products on an H200, and smaller ones.
-PRODUCT_TILES = (
+PRODUCT_TILES: tuple[tuple[int, ...], ...] = (
     (128, 128, 64, 8, 3),
     (128, 256, 32, 8, 3),
     (128, 128, 32, 8, 3),
@@ -62,4 +62,13 @@ PRODUCT_TILES = (
     (64, 128, 64, 4, 4),
     (64, 64, 32, 4, 3),
     (256, 64, 32, 8, 3),  # tf32x3, whose operands pass through registers
+)
+
+# BLOCK_M, BLOCK_N, warps, stages of an attention: rows of queries and keys, tried where registers and shared memory allow.
+ATTENTION_TILES: tuple[tuple[int, ...], ...] = (
+    (128, 64, 8, 2),
+    (64, 64, 4, 2),
+    (128, 32, 8, 3),
+    (64, 32, 4, 3),
+    (64, 128, 8, 2),
 )

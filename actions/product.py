@@ -7,14 +7,16 @@ from mtmc.errors import check
 
 TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 MATMUL, BATCHED = "contraction.matmul", "contraction.bmm"
+ATTENTION = "attention.attention"
+DOTTED = (MATMUL, BATCHED, ATTENTION)
 
 
 def operands(context: Context, unit: str, templates: tuple[str, ...] = (MATMUL,)) -> tuple[str, str] | None:
-    """The two operands of a product of float32 matrices, None for other units."""
+    """The two operands of a product of float32 matrices (query and key of an attention), None for other units."""
     host = context.host(unit)
-    if host is None or host.kwargs["template"] not in templates or len(host.inputs) != 2:
+    if host is None or host.kwargs["template"] not in templates or len(host.inputs) < 2:
         return None
-    left, right = host.inputs
+    left, right = host.inputs[:2]
     type = context.graph[left].type
     return (left, right) if type and type.dtype == "float32" else None
 

@@ -1,4 +1,4 @@
-"""single_block: what is reduced fits one tile: it is loaded once and stays in registers, and the loops go."""
+"""single_block: what is reduced or scanned fits one tile: it is loaded once and stays in registers, and the loops go."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from mtmc.actions.unit import Line, Unit, code, loops, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
 
+WALKING = ("reduction", "normalization", "scan")  # templates whose loops walk one extent
 PRELUDE = ("col", "red", "mask", "index")
 PROMISE = "what is reduced must fit one tile"
 MAX_RED = 256  # rows of a tile whose columns stay contiguous
 
 
 class SingleBlock(Rule):
-    """Legal for reductions and normalisations of rows or middle extents that one tile can hold."""
+    """Legal for reductions, scans and normalisations of rows or middle extents that one tile can hold."""
 
     kind = "single_block"
     family = "reorder"
@@ -58,6 +59,8 @@ def _unrolled(unit: Unit) -> list[Line]:
             continue
         for inner in line.body.body:
             text = code(inner).replace("start + tl.arange(", "tl.arange(")
+            if text.startswith("carry, "):  # there is no next tile
+                continue
             once = target(inner) in PRELUDE or "= tl.load(" in text
             if not (once and text in seen):
                 lines.append(statement(text))
@@ -73,8 +76,8 @@ def _walked(context: Context, unit: Unit) -> tuple[str, int, int] | None:
     source = context.graph[host.inputs[0]].type
     sizes = {name: prod(source.shape[first:last]) for name, first, last in host.kwargs["frame_in"]} if source else {}
     module, kind = host.kwargs["template"].split(".")
-    if module in ("reduction", "normalization") and kind.endswith("row") and list(unit.constants) == ["BLOCK"]:
+    if module in WALKING and kind.endswith("row") and list(unit.constants) == ["BLOCK"]:
         return "BLOCK", sizes.get("col", 0), 1
-    if module in ("reduction", "normalization") and kind.endswith("mid") and list(unit.constants) == ["RED", "BLOCK"]:
+    if module in WALKING and kind.endswith("mid") and list(unit.constants) == ["RED", "BLOCK"]:
         return "RED", sizes.get("red", 0), unit.constants["BLOCK"]
     return None

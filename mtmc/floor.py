@@ -14,7 +14,9 @@ PARTIAL = ("embedding", "index", "gather", "slice", "select", "narrow", "split",
 """Operators (by prefix) that may read a part of their operand only; at most as much as they give back."""
 
 SPARSE = ("triu", "tril", "diag", "scaled_dot_product", "block_diag", "one_hot", "eye")
-"""Where one of these occurs, products with zeros may be left out, so products are not counted."""
+"""Where one of these occurs, products with zeros may be left out, so products are not counted (attention: where masked)."""
+
+MASKS = {"attn_mask": 3, "is_causal": 5}  # arguments of an attention that leave scores out, and their places
 
 SPLIT_PRODUCTS = 3  # 16-bit products that stand for one exact fp32 product (Ootomo & Yokota 2022)
 
@@ -71,7 +73,7 @@ def _operations(problem: Problem, graph: Graph, precision: str) -> dict[str, flo
 
     from mtmc.meta import recurrent_shapes
 
-    if any(_named(node, SPARSE) for node in graph.nodes):
+    if any(_named(node, SPARSE) and not _whole(node) for node in graph.nodes):
         return {}
     instance = instantiate(problem, "meta")
     with torch.no_grad(), recurrent_shapes(), FlopCounterMode(display=False) as counter:
@@ -82,6 +84,14 @@ def _operations(problem: Problem, graph: Graph, precision: str) -> dict[str, flo
     exact = precision == "strict" and not dtypes & {"float16", "bfloat16"}
     counts = counter.get_flop_counts().get("Global", {})
     return {"fp16": sum(flops * (SPLIT_PRODUCTS if exact and "conv" not in str(op) else 1) for op, flops in counts.items())}
+
+
+def _whole(node: Node) -> bool:
+    """Whether a node is an attention of every query to every key."""
+    masks = [
+        node.kwargs.get(name) or (node.args[place] if len(node.args) > place else None) for name, place in MASKS.items()
+    ]
+    return _named(node, ("scaled_dot_product",)) and not any(masks)
 
 
 def _named(node: Node, prefixes: tuple[str, ...]) -> bool:

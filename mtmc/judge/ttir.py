@@ -14,8 +14,8 @@ from math import prod
 
 _LOCATION = re.compile(r" loc\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 _PARAMETER = re.compile(r'%(\w+): ((?:!tt\.\w+<.*?>+|\w+))(?: \{[^}]*\})?(?: loc\("([^"]+)")?(?=[,() ])')
-_RESULT = re.compile(r"^%(\w+)(?::(\d+))? = (.*)$")
-_VALUE = re.compile(r"%(\w+(?:#\d+)?)")
+_RESULT = re.compile(r"^%([\w-]+)(?::(\d+))? = (.*)$")  # negative constants have a sign in their name: %c-256_i32
+_VALUE = re.compile(r"%([\w-]+(?:#\d+)?)")
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([^<>]*(?:<[^<>]*>)?)>")
 _BITS = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "index": 64}
 

@@ -21,7 +21,8 @@ RESERVED = frozenset(
     "row red col index mask mean var total squares count delta peak top norm rstd value acc best where replace start "
     "stop at k m a b out out_index numel cols reds rows grid blocks pid_m pid_n batch tl torch triton math libdevice "
     "self model supports inf nan tensors taken x0 part lost rest first last n means variances fresh less chunk length "
-    "parts SIZES BLOCK RED M N K identity finish combine better body partial dim strides".split()
+    "parts SIZES BLOCK RED M N K identity finish combine better body partial dim strides "
+    "carry term along place scale heads shift fade score h d D E".split()
 ) | frozenset(dir(builtins))
 
 HALF = ("float16", "bfloat16")

@@ -24,6 +24,7 @@ MOVEMENT = {  # what each shared unit brings in, in order
     "cat": ("copy_kernel", "copy_into", "launch_cat"),
     "lookup": ("lookup_kernel", "launch_lookup"),
     "gather": ("gather_kernel", "launch_gather"),
+    "flip": ("flip_kernel", "launch_flip"),
 }
 
 
@@ -77,7 +78,8 @@ def _leaders(graph: Graph) -> dict[str, str]:
 def _pattern(node: Node, graph: Graph) -> str:
     """Equal for two units whose kernels have the same text but for the names of node and operands."""
     names = {name: f"x{i}" for i, name in enumerate(node.inputs)}
-    facts = {k: _renamed(v, names) if isinstance(v, str) else v for k, v in node.kwargs.items() if k != "results"}
+    facts = {k: v for k, v in node.kwargs.items() if k not in ("results", "scan")}
+    facts = {k: _renamed(v, names) if isinstance(v, str) else v for k, v in facts.items()}
     operands = () if "letters" in facts else operands_of(node, graph)
     types = [graph[name].type for name in (node.name, *node.inputs)]
     kinds = [found.dtype if found else "" for found in types]

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mtmc.graph import Graph, Node, Ref, TensorType, walk
+from mtmc.lower import rules_attention as attention
 from mtmc.lower import rules_contraction as contraction
 from mtmc.lower import rules_loss as loss
 from mtmc.lower import rules_pointwise as pointwise
 from mtmc.lower import rules_reduction as reduction
+from mtmc.lower import rules_scan as scan
 from mtmc.lower import rules_view as view
 from mtmc.lower.builder import FLOATS, Builder, NotMine, contiguous
 
@@ -35,11 +37,14 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("addmm", "baddbmm"), contraction.addmm),
     "linear": contraction.linear,
     "einsum": contraction.einsum,
+    "scaled_dot_product_attention": attention.scaled_dot_product,
     **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"), loss.elementwise),
     "cross_entropy_loss": loss.cross_entropy,
     "triplet_margin_loss": loss.triplet_margin,
     "cosine_similarity": loss.cosine_similarity,
-    "cat": view.cat,
+    **dict.fromkeys(("cumsum", "cumprod"), scan.scan),
+    "flip": scan.flip,
+    "cat": scan.cat,
     "stack": view.stack,
     **dict.fromkeys(("embedding", "index_select", "index"), view.lookup),
     "gather": view.gather,
@@ -84,8 +89,10 @@ def normalize(graph: Graph, varying: frozenset[str] = frozenset(), choices: dict
             b.aliases[node.name] = b.add(replace(node, name=name))
         else:
             _rewrite(b, node, graph, reasons)
-    kept = {name: reason for name, reason in reasons.items() if b.aliases[name] in b.nodes}
-    return Normalized(_finished(graph, b), b.sizes, kept, b.choices)
+    finished = _finished(graph, b)
+    names = {node.name for node in finished.nodes}
+    kept = {name: reason for name, reason in reasons.items() if b.aliases[name] in names}
+    return Normalized(finished, b.sizes, kept, b.choices)
 
 
 def _rewrite(b: Builder, node: Node, graph: Graph, reasons: dict[str, str]) -> None:

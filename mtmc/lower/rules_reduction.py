@@ -234,17 +234,21 @@ def variance(b: Builder, node: Node, type: TensorType) -> str:
 
 def softmax(b: Builder, node: Node, type: TensorType) -> str:
     args = arguments(node)
-    source = b.dense(args["self"].name)
+    return softmax_over(b, node.name, args["self"].name, args["dim"], "log" in node.op, type.dtype)
+
+
+def softmax_over(b: Builder, name: str, source: str, dim: int, log: bool = False, dtype: str = "") -> str:
+    """Softmax of `source`, or its logarithm, along one dimension."""
+    source = b.dense(source)
     have = b.type(source)
     rank = len(have.shape)
     if have.dtype not in FLOATS or rank == 0:
         raise NotMine("softmax of integers")
-    dim = args["dim"] % rank
-    log = "log" in node.op
+    dim, type = dim % rank, TensorType(have.shape, dtype or have.dtype)
     suffix, frame = layout([dim], rank)
     finish = "operand - top - tl.log(norm)" if log else "tl.exp(operand - top) / norm"
     return b.unit(
-        node.name, f"normalization.softmax_{suffix}", [source], type, body=source, finish=finish, frame_in=frame,
+        name, f"normalization.softmax_{suffix}", [source], type, body=source, finish=finish, frame_in=frame,
         frame_out=frame, acc=compute_type(have.dtype), cols=_extent(source, *frame[-1][1:]),
         reds=f"{source}.shape[{dim}]", shape=f"{source}.shape",
     )  # fmt: skip

@@ -84,18 +84,19 @@ def _strided(b: Builder, source: str, base: str, args: dict[str, Any], type: Ten
     have = b.type(source)
     if base == "slice":
         call = torch.ops.aten.slice.Tensor
-        meta = call(_meta(have), args["dim"], args["start"], args["end"], args["step"])
+        meta = call(meta_of(have), args["dim"], args["start"], args["end"], args["step"])
     else:
         texts = {k: repr(v) for k, v in args.items() if not isinstance(v, Ref)}
         texts |= {"self": "x", "REVERSED": repr(tuple(range(len(type.shape) - 1, -1, -1)))}
         if base in ("expand_as", "view_as"):
-            meta = _meta(have).expand(type.shape) if base == "expand_as" else _meta(have).reshape(type.shape)
+            meta = meta_of(have).expand(type.shape) if base == "expand_as" else meta_of(have).reshape(type.shape)
         else:
-            meta = eval(_fill(METHODS[base], texts), {"x": _meta(have)})  # our own table's text
+            meta = eval(_fill(METHODS[base], texts), {"x": meta_of(have)})  # our own table's text
     return TensorType(type.shape, type.dtype, tuple(meta.stride()))
 
 
-def _meta(type: TensorType) -> Any:
+def meta_of(type: TensorType) -> Any:
+    """A tensor without data of this type and these strides."""
     import torch
 
     strides = type.strides or None
@@ -130,7 +131,7 @@ def stack(b: Builder, node: Node, type: TensorType) -> str:
         raise NotMine("stack of mixed types or to more than five dimensions")
     parts = []
     for ref in args["tensors"]:
-        meta = _meta(b.type(ref.name)).unsqueeze(dim)
+        meta = meta_of(b.type(ref.name)).unsqueeze(dim)
         seen = TensorType(tuple(meta.shape), type.dtype, tuple(meta.stride()))
         parts.append(b.view(f"{ref.name}_part", f"{ref.name}.unsqueeze({dim})", ref.name, seen))
     return b.unit(node.name, "movement.cat", parts, type, strided=True, extra=(dim,), parts=tuple(parts))
@@ -141,7 +142,7 @@ def split(b: Builder, node: Node, index: int, type: TensorType) -> str:
     args = arguments(node)
     source = args["self"].name
     key = "split_size" if "split_size" in args else "split_sizes"
-    meta = _meta(b.type(source)).split(args[key], args["dim"])[index]
+    meta = meta_of(b.type(source)).split(args[key], args["dim"])[index]
     seen = TensorType(type.shape, type.dtype, tuple(meta.stride()))
     return b.view(
         f"{node.name}_{index}", f"{source}.split({_text(b, node, key, args[key])}, {args['dim']})[{index}]", source, seen
@@ -152,7 +153,7 @@ def unbind(b: Builder, node: Node, index: int, type: TensorType) -> str:
     """Element `index` along a dimension."""
     args = arguments(node)
     source = args["self"].name
-    meta = _meta(b.type(source)).select(args["dim"], index)
+    meta = meta_of(b.type(source)).select(args["dim"], index)
     seen = TensorType(type.shape, type.dtype, tuple(meta.stride()))
     return b.view(f"{node.name}_{index}", f"{source}.select({args['dim']}, {index})", source, seen)
 

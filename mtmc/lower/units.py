@@ -16,6 +16,7 @@ SHARED = (
     "movement.cat",
     "movement.lookup",
     "movement.gather",
+    "movement.flip",
 )  # templates used as they are
 
 
@@ -58,6 +59,8 @@ def unit_text(node: Node, graph: Graph) -> str:
     module, kind = node.kwargs["template"].split(".")
     if module == "contraction":
         return _contraction(node, kind)
+    if module == "attention":
+        return _attention(node, graph)
     operands = operands_of(node, graph)
     facts = node.kwargs
     lead = _lead(node, graph)
@@ -71,10 +74,11 @@ def unit_text(node: Node, graph: Graph) -> str:
         "ACC": f"tl.{facts.get('acc', 'float32')}",
         "body": facts.get("body", ""),
         "EPSILON": facts.get("eps", "0.0"),
+        "WALK": facts.get("walk", ""),
     }
-    if module in ("reduction", "arg_reduction"):
+    if module in ("reduction", "arg_reduction", "scan"):
         expressions |= {"identity": facts["identity"], "operand": facts["body"]}
-        names |= {k: facts[k] for k in ("combine", "finish", "better") if k in facts}
+        names |= {k: facts[k] for k in ("combine", "finish", "better", "along") if k in facts}
     elif module in ("moments", "normalization"):
         expressions |= {"operand": facts["body"]}
     if module == "normalization" and "finish" in facts:
@@ -90,6 +94,20 @@ def _contraction(node: Node, kind: str) -> str:
         names |= {letter: name, f"{letter}_ptr": f"{name}_ptr"}
         names |= {f"{letter}_stride_{d}": f"{name}_stride_{d}" for d in "bmkn"}
     return splice("contraction", (f"{kind}_kernel", f"launch_{kind}"), Filling(names))
+
+
+def _attention(node: Node, graph: Graph) -> str:
+    facts = node.kwargs
+    names = {"attention_kernel": f"{node.name}_kernel", "launch_attention": f"launch_{node.name}", "value": node.name}
+    for letter, name in zip("qkv", node.inputs, strict=False):
+        names |= {letter: name, f"{letter}_ptr": f"{name}_ptr"}
+        names |= {f"{letter}_stride_{d}": f"{name}_stride_{d}" for d in "bhmnd"}
+    masks = node.inputs[3:]
+    casts = [".to(tl.float32)" if _type(graph[name]).dtype in HALF else "" for name in masks]
+    operands = tuple(Operand(name, facts["offset"], cast=cast) for name, cast in zip(masks, casts, strict=True))
+    sizes = {f"{name}_stride_{d}": f"{name}.stride({i})" for name in masks for i, d in enumerate("bhmn")}
+    expressions = {"body": facts["body"], "SCALE": facts["scale"], "LAST": facts["last"]}
+    return splice("attention", ("attention_kernel", "launch_attention"), Filling(names, expressions, operands, sizes))
 
 
 def _type(node: Node) -> Any:

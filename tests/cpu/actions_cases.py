@@ -51,6 +51,22 @@ MODELS: dict[str, Case] = {
     "unlike": two("(x * x).sum(1) - (y * 2).sum(1)", "A,B", "A,B"),
     "loss": two("((x - y) ** 2).mean()", "A,B", "A,B"),
     "variance": one("x.var(1)", "A", "B"),
+    "attention": Case(
+        "F.scaled_dot_product_attention(q, k, v, is_causal=True) * self.g",
+        {name: randn("C", "4", "B", "D") for name in "qkv"},
+        "self.g = nn.Parameter(torch.randn(4, 1, D))",
+    ),
+    "attention_masked": Case(
+        "F.scaled_dot_product_attention(q, k, v, m)",
+        {"q": randn("C", "4", "N", "D"), "m": randn("N", "B"), **{name: randn("C", "4", "B", "D") for name in "kv"}},
+    ),
+    "triangle": one("torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1).tril()"),
+    "scan": two("(x * y).cumsum(1) * 2", "A,B", "A,B"),
+    "scan_back": two("(x * y).flip(1).cumsum(1).flip(1) + y", "A,B,D", "D"),
+    "scan_after": two(
+        "torch.cat((torch.zeros_like(x[:, :1]), (x * y)[:, :-1].cumsum(1)), 1) + self.b",
+        "A,B", "A,B", "self.b = nn.Parameter(torch.randn(B))",
+    ),
 }  # fmt: skip
 
 
@@ -73,6 +89,7 @@ def plan(model: str, *ids: str) -> Plan:
     return Plan(model, ids)
 
 
+ATTEND = "{}(attention, {})"
 LINEAR = "fuse_epilogue(linear_product, guest=linear)"
 GELU = "fuse_epilogue(linear_product, guest=gelu)"
 SCALE = "fuse_epilogue(linear_product, guest=mul)"
@@ -161,6 +178,45 @@ PLANS: dict[str, Plan] = {
         "single_block(sum_1, value=512)",
     ),
     "online softmax of columns": plan("columns", "merge_passes(softmax)", "tile_shape(softmax, red=2, block=256)"),
+    "attention on the matrix unit": plan(
+        "attention",
+        ATTEND.format("dot_precision", "precision=fp16x3"),
+        ATTEND.format("product_tile", "tile=1"),
+        ATTEND.format("fuse_epilogue", "guest=mul"),
+        ATTEND.format("stages", "value=1"),
+    ),
+    "attention in TF32": plan(
+        "attention_masked",
+        ATTEND.format("dot_precision", "precision=fp16x3"),
+        ATTEND.format("dot_precision", "precision=tf32x3"),
+        ATTEND.format("tile_size", "constant=BLOCK_M, value=64"),
+        ATTEND.format("stages", "value=2"),
+    ),
+    "scan with all around it": plan(
+        "scan",
+        "fuse_prologue(cumsum, guest=mul, value=mul)",
+        "fuse_epilogue(cumsum, guest=mul_1)",
+        "tile_size(cumsum, constant=BLOCK, value=128)",
+        "loop_stages(cumsum, value=3)",
+    ),
+    "scan in registers": plan(
+        "scan", "fuse_prologue(cumsum, guest=mul, value=mul)", "single_block(cumsum, value=512)", "warps(cumsum, value=4)"
+    ),
+    "scan from the end": plan(
+        "scan_back",
+        "fuse_prologue(cumsum_back, guest=mul, value=mul)",
+        "fuse_epilogue(cumsum_back, guest=add)",
+        "tile_shape(cumsum_back, red=16, block=32)",
+        "unroll(cumsum_back, value=2)",
+    ),
+    "scan from the end in registers": plan("scan_back", "single_block(cumsum_back, value=512)"),
+    "scan before a triangle": plan("triangle", "warps(cumsum_exclusive, value=2)"),
+    "exclusive scan": plan(
+        "scan_after",
+        "fuse_prologue(cumsum_exclusive, guest=mul, value=mul)",
+        "fuse_epilogue(cumsum_exclusive, guest=add)",
+        "single_block(cumsum_exclusive, value=512)",
+    ),
     "Welford": plan("layer_norm", "merge_passes(layer_norm_normal)"),
     "softmax in registers": plan("softmax", "single_block(softmax, value=512)", "fuse_epilogue(softmax, guest=mul_1)"),
     "columns in registers": plan("columns", "single_block(softmax, value=512)"),

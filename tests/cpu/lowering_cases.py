@@ -176,6 +176,38 @@ REDUCTIONS = {
     "long columns": one("x.sum(0), x.argmax(0), x.amin(0), x.var(0), x.softmax(0), x.log_softmax(0)", "70", "67"),
     "index without a dimension": one("x.argmin(), x.flatten().argmax(0, keepdim=True)"),
 }
+SCANS = {
+    f"{text} of {shape} over {dim}": one(text.format(dim), *shape.split(","))
+    for shape, dims in {"A,B": "01", "A,C,D": "12"}.items()
+    for dim in dims
+    for text in ("x.cumsum({0})", "(1 + x / 8).cumprod({0})", "x.flip({0}).cumsum({0}).flip({0})")
+} | {
+    "long rows": one("x.cumsum(1), x.flip(1).cumsum(1).flip(1), (1 + x / 99).cumprod(1)", "2", "B + 600"),
+    "long columns": one("x.cumsum(0), x.flip(0).cumsum(0).flip(0)", "70", "67"),
+    "exclusive": one("torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)", "A", "B + 300"),
+    "exclusive, columns": one("torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)", "A", "B", "D"),
+    "exclusive by narrow": one(
+        "z, s = torch.zeros_like(x.select(1, 0).unsqueeze(1)), x.narrow(1, 0, x.size(1) - 1).cumsum(1)\n"
+        "return torch.cat((z, s), 1)"
+    ),
+    "zeros before another scan": one(
+        "torch.cat((torch.zeros_like(x[:, :1]), x[:, 1:].cumsum(1)), 1)", kept=("aten.zeros_like.default",)
+    ),
+    "masked": Case("(x * m).cumsum(1)", {"x": randn("A", "B"), "m": "torch.rand(A, B) > 0.5"}),
+    "of a turned value": one("x.t().cumsum(1), x.flip(0).cumsum(1).flip(0)"),
+    "of a vector": one("x.cumsum(0), x.cumprod(0), x.cumsum(-1, dtype=torch.float64)", "B"),
+    "of bools": one("(x > 0).cumsum(1), torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1).exp()"),
+    "of integers": Case("x.cumsum(0)", {"x": "torch.randint(0, 100, (A, B))"}),
+    "product of integers": Case("x.cumprod(0)", {"x": "torch.randint(1, 3, (A, B))"}, kept=("aten.cumprod.default",)),
+    "in half": one("x.cumsum(1)", dtype="float16"),
+    "in bfloat16": one("(1 + x / 8).cumprod(0)", dtype="bfloat16"),
+    "in double": one("x.cumsum(1), (1 + x / 8).cumprod(1)", dtype="float64"),
+    "missing and infinite": one(
+        "v = x.masked_fill(x > 2, float('nan')).masked_fill(x < -2, float('inf'))\n"
+        "return v.cumsum(1), v.cumsum(0), v.cumprod(1)"
+    ),
+    "two alike": two("x.cumsum(1) + y.cumsum(1)", "A,B", "A,B"),
+}
 SOFTMAX = {
     f"{text} of {shape} over {dim}": one(text.format(dim), *shape.split(","))
     for shape, dims in {"A,B": ("0", "1", "-1"), "A,C,D": ("1", "2"), "B": ("0",)}.items()
@@ -270,6 +302,47 @@ PRODUCTS = {
     "masked by tril": two("torch.tril(torch.matmul(x, y))", "M,M", "M,M"),
     "attention by hand": two("(x @ y.transpose(-2, -1) / C ** 0.5).softmax(-1) @ y", "A,N,D", "A,M,D"),
 }
+QKV = {"q": randn("A", "C", "N", "D"), "k": randn("A", "C", "M", "D"), "v": randn("A", "C", "M", "D")}
+ALIKE = {name: randn("A", "C", "M", "D") for name in "qkv"}
+TURNED = "q, k, v = (t.view(A, M, C, D).transpose(1, 2) for t in x.split(C * D, 2))\n"
+SDPA = "F.scaled_dot_product_attention"
+ATTENTION = {
+    "plain": Case(f"{SDPA}(q, k, v)", QKV),
+    "causal": Case(f"{SDPA}(q, k, v, is_causal=True)", ALIKE),
+    "causal, more keys": Case(f"{SDPA}(q, k, v, is_causal=True)", QKV),
+    "scaled": Case(f"{SDPA}(q, k, v, scale=0.3)", QKV),
+    "a scale that varies": Case(f"{SDPA}(q, k, v, scale=1 / D)", QKV, kept=("aten.scaled_dot_product_attention.default",)),
+    "masked": Case(f"{SDPA}(q, k, v, attn_mask=m > 0)", {**QKV, "m": randn("N", "M")}),
+    "rows without a key": Case(f"{SDPA}(q, k, v, attn_mask=m)", {**QKV, "m": "torch.ones(N, M).tril(-2).bool()"}),
+    "biased": Case(f"{SDPA}(q, k, v, attn_mask=m)", {**QKV, "m": randn("A", "1", "N", "M")}),
+    "biased by heads": Case(f"{SDPA}(q, k, v, m * 2) + 1", {**QKV, "m": randn("C", "1", "M")}),
+    "other values": Case(f"{SDPA}(q, k, v)", {**QKV, "v": randn("A", "C", "M", "K")}),
+    "three dimensions": Case(
+        f"{SDPA}(q, k, v)", {"q": randn("A", "N", "D"), "k": randn("A", "M", "D"), "v": randn("A", "M", "D")}
+    ),
+    "two dimensions": Case(f"{SDPA}(q, k, v) * 2", {"q": randn("N", "D"), "k": randn("M", "D"), "v": randn("M", "D")}),
+    "of itself": one(f"{SDPA}(x, x, x)", "A", "C", "N", "D"),
+    "heads turned": one(
+        f"{TURNED}return {SDPA}(q, k, v, is_causal=True).transpose(1, 2).reshape(A, M, C * D)", "A", "M", "3 * C * D"
+    ),
+    "in half": Case(f"{SDPA}(q, k, v)", {name: f"{text}.half()" for name, text in QKV.items()}),
+    "in bfloat16": Case(
+        f"{SDPA}(q, k, v, m)", {name: f"{text}.bfloat16()" for name, text in {**QKV, "m": randn("N", "M")}.items()}
+    ),
+    "wide heads": Case(
+        f"{SDPA}(q, k, v)",
+        {"q": randn("A", "2", "N", "B + 260"), "k": randn("A", "2", "M", "B + 260"), "v": randn("A", "2", "M", "D")},
+    ),
+    "dropout": Case(
+        f"{SDPA}(q, k, v, dropout_p=0.0 * N)",
+        QKV,
+    ),
+    "in double": Case(
+        f"{SDPA}(q, k, v)",
+        {name: f"{text}.double()" for name, text in QKV.items()},
+        kept=("aten.scaled_dot_product_attention.default",),
+    ),
+}
 CLASSES = {"x": randn("M", "N"), "t": "torch.randint(0, N, (M,))"}
 SIGNS = {"x": randn("M"), "t": "torch.randint(0, 2, (M,)).float() * 2 - 1"}
 LOSSES = {
@@ -332,7 +405,8 @@ MOVES = {
     "expanded": one("x.unsqueeze(1).expand(A, C, B)"),
     "expanded and added": one("x.unsqueeze(1).expand(A, C, B) + 1"),
     "repeat": one("x.repeat(2, 3)", kept=("aten.repeat.default",)),
-    "flip": one("x.flip(1)", kept=("aten.flip.default",)),
+    "flip": one("x.flip(1), x.flip(0) * 2"),
+    "flip of two": one("x.flip(0, -1)", "A", "C", "D"),
     "half of a view": one("x[:, : D // 2].contiguous()", "A", "D", "C"),
     "channels last input": Case("x.permute(0, 2, 3, 1).mean(-1)", {"x": randn("A", "C", "D", "N")}),
     "a slice as the result": one("x[:, 1:4]"),
@@ -360,7 +434,7 @@ FORMS = {
         "F.relu(self.c(x))", "A", "3", "N", "N", init="self.c = nn.Conv2d(3, 4, 3)", kept=("aten.conv2d.default",)
     ),
     "pooling stays": one("F.max_pool2d(x, 2) + 1", "A", "3", "N", "N", kept=("aten.max_pool2d.default",)),
-    "cumulative sum stays": one("x.cumsum(1) * 2", kept=("aten.cumsum.default",)),
+    "sorting stays": one("x.sort(1)[0] * 2", kept=("aten.sort.default",)),
 }
 TYPES = {
     f"{text} in {dtype}": one(text, dtype=dtype)
@@ -415,9 +489,11 @@ CASES: dict[str, Case] = {
             "extremum": EXTREMA,
             "moment": MOMENTS,
             "reduction": REDUCTIONS,
+            "scan": SCANS,
             "softmax": SOFTMAX,
             "norm": NORMS,
             "product": PRODUCTS,
+            "attention": ATTENTION,
             "loss": LOSSES,
             "move": MOVES,
             "form": FORMS,

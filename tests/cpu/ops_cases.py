@@ -57,14 +57,20 @@ ELEMENTWISE = {
 }
 # Over axis 0 of x[COLUMN, ROWS] in a kernel, over dimension 0 in PyTorch.
 COLUMN = 32
+AT = "tl.sum(tl.where(places == 20, {}, 0.0), axis=0)"  # one row of what a scan gives
 REDUCING = {
     "op_sum_over": Op("op_sum_over(x)", "x.sum(0)", 4, "x.abs().sum(0)"),
     "op_prod_over": Op("op_prod_over(x)", "x.prod(0)", 32),
+    "op_sum_along": Op(AT.format("op_sum_along(x)"), "x.cumsum(0)[20]", 4, "x[:21].abs().sum(0)"),
+    "op_prod_along": Op(AT.format("op_prod_along(x)"), "x.cumprod(0)[20]", 32),
+    "op_sum_along_back": Op(AT.format("op_sum_along_back(x)"), "x[20:].sum(0)", 4, "x[20:].abs().sum(0)"),
+    "op_prod_along_back": Op(AT.format("op_prod_along_back(x)"), "x[20:].prod(0)", 32),
     "op_max_over": Op("op_max_over(x)", "x.amax(0)"),
     "op_min_over": Op("op_min_over(x)", "x.amin(0)"),
     "op_first_index_of": Op("op_first_index_of(x, places, op_max_over(x)).to(x.dtype)", "x.argmax(0).to(x.dtype)"),
 }
-HARMLESS = {"op_count": 1e6, "op_prod_over": 10.0}  # beyond it the result is undefined, or depends on the order
+PRODUCTS = ("op_prod_over", "op_prod_along", "op_prod_along_back")
+HARMLESS = {"op_count": 1e6, **dict.fromkeys(PRODUCTS, 10.0)}  # beyond it the result is undefined, or depends on the order
 
 
 def program() -> str:

@@ -23,7 +23,7 @@ from processes import PATIENCE, environment
 from mtmc import actions
 from mtmc.action import Action, Edit
 from mtmc.actions import RULES, STOP
-from mtmc.actions.knobs import PRODUCT_TILES, STAGES, TILES, WARPS
+from mtmc.actions.knobs import ATTENTION_TILES, PRODUCT_TILES, STAGES, TILES, WARPS
 from mtmc.capture import capture
 from mtmc.edit import LIMIT
 from mtmc.errors import Illegal
@@ -151,7 +151,7 @@ def test_knobs_propose_within_their_domain():
         for value in range(knob.low, min(knob.high, 64) + 1):
             assert all(new in knob and new != value for new in knob.neighbours(value))
         assert knob.high * 2 not in knob and 0 not in knob
-    for m, n, k, warps, stages in PRODUCT_TILES:
+    for m, n, k, warps, stages in (*PRODUCT_TILES, *((m, n, 16, *rest) for m, n, *rest in ATTENTION_TILES)):
         assert m in TILES["BLOCK_M"] and n in TILES["BLOCK_N"] and k in TILES["BLOCK_K"]
         assert warps in WARPS and stages in STAGES
 
@@ -256,6 +256,8 @@ REFUSED = {
     "another kernel before another call": ("unlike", "fuse_prologue(sum_1, guest=mul, value=mul)", "another kernel"),
     "the guest of both calls": ("unlike", "fuse_epilogue(sum_1, guest=sub)", "share a guest"),
     "a prologue of a product": ("linear", "fuse_prologue(linear_product, guest=gelu, value=x)", "does not read x once"),
+    "a triangle of shifted places": ("triangle", "fuse_epilogue(cumsum_exclusive, guest=tril)", "counts otherwise"),
+    "no such tile of an attention": ("attention", "product_tile(attention, tile=9)", "5 tiles"),
     "rows of another length": ("middle", "fuse_second_pass(sum_1, guest=sqrt)", "same rows"),
     "no three passes": ("sum", "merge_passes(sum_1)", "not three passes"),
     "not fp32": ("half", "split_fp16(linear_product)", "not a plain fp32 product"),

@@ -59,3 +59,11 @@ def test_products_that_may_be_skipped_are_not_counted(tmp_path):
     inputs, body = "torch.rand(8192, 8192)", "self.fc = nn.Linear(8192, 8192, bias=False)"
     full = floors(tmp_path, "self.fc(x)", inputs, body).hard_ms
     assert floors(tmp_path, "self.fc(x).triu()", inputs, body).hard_ms < full / 5
+
+
+def test_attention_counts_unless_scores_may_be_left_out(tmp_path):
+    products = 2 * 2 * 64 * 4096 * 4096 * 128  # query by key, share by value, over 64 heads
+    inputs, call = "torch.rand(64, 4096, 128)", "nn.functional.scaled_dot_product_attention(x, x, x{})"
+    found = floors(tmp_path, call.format(""), inputs)
+    assert found.hard_ms == pytest.approx(3 * products / (H200.fp16_tensor_dense_tflops * 1e12) * 1e3)
+    assert floors(tmp_path, call.format(", is_causal=True"), inputs).hard_ms < found.hard_ms / 5

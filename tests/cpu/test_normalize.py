@@ -97,9 +97,18 @@ def test_kernels_on_other_shapes_are_not_shared(tmp_path):
 
 
 def test_what_stays_with_pytorch_is_named_with_the_reason(tmp_path):
-    found = lowered(tmp_path, Case("F.relu(x.cumsum(1))", {"x": "torch.randn(A, B)"}))
-    assert found.program.fallback_calls == ("aten.cumsum.default",)
-    assert found.reasons == {"cumsum": "no template for aten.cumsum.default"}
+    found = lowered(tmp_path, Case("F.relu(x.logcumsumexp(1))", {"x": "torch.randn(A, B)"}))
+    assert found.program.fallback_calls == ("aten.logcumsumexp.default",)
+    assert found.reasons == {"logcumsumexp": "no template for aten.logcumsumexp.default"}
+
+
+def test_index_maps_of_a_scan_move_no_data(tmp_path):
+    back = lowered(tmp_path, Case("x.flip(1).cumsum(1).flip(1)", {"x": "torch.randn(A, B)"}))
+    shifted = Case("torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1)", {"x": "torch.randn(A, B)"})
+    exclusive = lowered(tmp_path, shifted)
+    assert (back.program.units, exclusive.program.units) == (("cumsum_back",), ("cumsum_exclusive",))
+    assert back.program.fallback_calls == exclusive.program.fallback_calls == ()
+    assert exclusive.reasons == {}
 
 
 def test_sizes_that_do_not_fit_the_text_are_told(tmp_path):

@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 import torch
+from lowering_cases import Case, source
 
+from mtmc.capture import capture
 from mtmc.graph import TensorType
 from mtmc.hardware_profiles import load
-from mtmc.judge import ttir
+from mtmc.judge import candidate, ttir
 from mtmc.judge.counts import count
 from mtmc.judge.predict import KernelTime, Prediction, floor_ms, kernel_time, occupancy, predict, predict_aten
 from mtmc.judge.standin import stand_in
+from mtmc.lower import lower
+from mtmc.problem import Problem, instantiate
 from mtmc.verdict import Launch
 
 H200 = load("h200")
@@ -296,6 +300,20 @@ def test_the_next_kernel_finds_a_small_result_in_the_cache() -> None:
 def test_a_launch_without_ir_is_refused() -> None:
     with pytest.raises(ValueError, match="no tt.func"):
         predict([Launch("k", (1, 1, 1), 4, 3, 32, 0, 0)], H200)
+
+
+def test_a_loop_from_the_end_is_counted_like_one_from_the_start(tmp_path: Path) -> None:
+    case = Case("x.cumsum(1), x.flip(1).cumsum(1).flip(1)", {"x": "torch.randn(64, 4096)"})
+    (tmp_path / "model.py").write_text(source([case]))
+    problem = Problem("scans", source([case]), str(tmp_path / "model.py"))
+    instance = instantiate(problem, "meta")
+    with candidate.imported(lower(problem, capture(problem)).program.source) as module, stand_in(H200) as recorder:
+        candidate.call(candidate.build(module, instance.model), instance.inputs)
+    forward, back = (count(one) for one in recorder.launches)
+    assert (forward.iterations, forward.reductions) == (back.iterations, back.reductions) == (16, 32)  # a scan and a total
+    assert [(a.bytes, a.sectors, a.vector) for a in forward.accesses] == [
+        (a.bytes, a.sectors, a.vector) for a in back.accesses
+    ]
 
 
 def test_parser_reads_regions() -> None:

@@ -27,6 +27,27 @@ class Model(nn.Module):
 
 
 @triton.jit
+def op_add(acc, lost, x):
+    """acc + x and the rounding error that the next step gives back (Kahan 1965); an infinite sum loses nothing."""
+    y = x - lost
+    total = acc + y
+    rest = (total - acc) - y
+    return total, tl.where(rest == rest, rest, 0.0)
+
+
+@triton.jit
+def op_sum_along(x):
+    """Running sums along axis 0."""
+    return tl.cumsum(x, axis=0)
+
+
+@triton.jit
+def op_sum_over(acc):
+    """Sum over axis 0."""
+    return tl.sum(acc, axis=0)
+
+
+@triton.jit
 def op_nan_maximum(a, b):
     """max(a, b), NaN where either is NaN."""
     return tl.where((a != a) | (a > b), a, b)
@@ -77,6 +98,31 @@ def launch_copy(x):
 def launch_restride(x, order):
     """A dense copy of x whose dimensions lie in memory in the given order, the fastest last."""
     return copy_into(x, torch.empty_permuted(x.shape, order, dtype=x.dtype, device=x.device))
+
+
+@triton.jit
+def cumsum_kernel(x0__ptr, out_ptr, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    carry = tl.full((1,), 0.0, tl.float32)
+    lost = tl.full((1,), 0, tl.float32)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        mask = col < cols
+        index = row * cols + col
+        x0_ = tl.load(x0__ptr + index, mask=mask)
+        term = tl.where(mask, x0_, 0.0)
+        cumsum, rest = op_add(carry, lost, op_sum_along(term))
+        tl.store(out_ptr + index, cumsum, mask=mask)
+        carry, lost = op_add(carry, lost, op_sum_over(term))
+
+
+def launch_cumsum(x0_):
+    out = torch.empty(x0_.shape, dtype=x0_.dtype, device=x0_.device)
+    cols = x0_.shape[1]
+    BLOCK = 256
+    grid = (out.numel() // cols,)
+    cumsum_kernel[grid](x0_, out, cols, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    return out
 
 
 @triton.jit
@@ -195,7 +241,7 @@ class ModelNew(Model):
 
     def kernels(self, x0_, y0):
         """The fast path: one call a statement, no checks."""
-        cumsum = torch.ops.aten.cumsum.default(x0_, 1)
+        cumsum = launch_cumsum(x0_)
         permute = cumsum.permute((1, 0))
         permute_copy = launch_copy(permute)
         mul = launch_mul(permute_copy, y0)

@@ -98,3 +98,22 @@ def launch_gather(operand, at, dim):
     grid = (triton.cdiv(numel, BLOCK),)
     gather_kernel[grid](operand, at, out, at.shape[dim], operand.shape[dim], cols, numel, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
+
+
+@triton.jit
+def flip_kernel(operand_ptr, out_ptr, reds, cols, numel, BLOCK: tl.constexpr):
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = index < numel
+    red = index // cols % reds
+    value = tl.load(operand_ptr + index + (reds - 1 - 2 * red) * cols, mask=mask)
+    tl.store(out_ptr + index, value, mask=mask)
+
+
+def launch_flip(operand, dim):
+    """operand turned around along one dimension: out[r, i, c] = operand[r, n - 1 - i, c]."""
+    out = torch.empty_like(operand)
+    numel = out.numel()
+    BLOCK = 256
+    grid = (triton.cdiv(numel, BLOCK),)
+    flip_kernel[grid](operand, out, operand.shape[dim], operand.stride(dim), numel, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    return out

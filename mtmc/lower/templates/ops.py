@@ -222,6 +222,30 @@ def op_prod_over(acc):
 
 
 @triton.jit
+def op_sum_along(x):
+    """Running sums along axis 0."""
+    return tl.cumsum(x, axis=0)
+
+
+@triton.jit
+def op_prod_along(x):
+    """Running products along axis 0."""
+    return tl.cumprod(x, axis=0)
+
+
+@triton.jit
+def op_sum_along_back(x):
+    """Running sums along axis 0, from its end."""
+    return tl.cumsum(x, axis=0, reverse=True)
+
+
+@triton.jit
+def op_prod_along_back(x):
+    """Running products along axis 0, from its end."""
+    return tl.cumprod(x, axis=0, reverse=True)
+
+
+@triton.jit
 def op_max_over(acc):
     """Maximum over axis 0, NaN when one is there."""
     nans = tl.sum((acc != acc).to(tl.int32), axis=0)
