@@ -75,4 +75,4 @@ def test_docstrings_name_no_device_function():
     """What a program's text mentions is brought into it: a name in a docstring would bring in what nothing calls."""
     for name, text in library().items():
         docstring = ast.get_docstring(ast.parse(text).body[0]) or ""
-        assert not re.findall(r"\bop_\w+", docstring), name
+        assert set(re.findall(r"\bop_\w+", docstring)) <= {name}
