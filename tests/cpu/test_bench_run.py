@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -147,13 +148,17 @@ def test_what_is_not_started_in_time_has_a_row_and_is_taken_up_again(world):
 
 def test_ctrl_c_ends_what_runs_and_keeps_what_is_done(world, monkeypatch):
     monkeypatch.setenv("SLOW", "1")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell has started this behind a `&`
     watcher = Watcher()
     watcher.finished = lambda row: threading.Timer(0.5, interrupt).start() if row.problem == "1/2" else None
 
     def interrupt() -> None:
         os.kill(os.getpid(), 2)
 
-    assert not Runner(plan(world, jobs=1), ROOMY, watcher, start).run()
+    try:
+        assert not Runner(plan(world, jobs=1), ROOMY, watcher, start).run()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert set(recorded(world)) == {"1/1", "1/2"}
     pids = [int(pid) for pid in (world / "seen.pids").read_text().split()] if (world / "seen.pids").exists() else []
     assert not any(map(running, pids))
