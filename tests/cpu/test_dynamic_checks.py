@@ -184,7 +184,6 @@ LEFT = {
     "from torch.utils.flop_counter import FlopCounterMode\nFlopCounterMode(display=False).__enter__()": "hooks",
     "nn.modules.module.register_module_forward_hook(lambda *a: None)": "hooks",
     "import gc\ngc.callbacks.append(lambda *a: None)": "hooks",
-    # Seen by the number of threads alone, so before the others, which end at some time.
     "import _thread\n_thread.start_new_thread(time.sleep, (5,))": "threads",
     "threading.Thread(target=time.sleep, args=(5,), daemon=True).start()": "threads",
     "threading.Timer(5, print).start()": "threads",

@@ -240,16 +240,17 @@ def _left_hooks(before: dict[str, int]) -> Iterator[Finding]:
             yield Finding("dynamic.hooks", 0, f"{count - before[name]} {name} left in place")
 
 
-def threads() -> tuple[int, frozenset[int | None]]:
-    """How many threads run Python code, and which of them the module `threading` knows."""
-    return _thread._count(), frozenset(t.ident for t in threading.enumerate())
+def threads() -> tuple[int, frozenset[threading.Thread]]:
+    """How many threads run Python code unknown to the module `threading`, and those that it knows."""
+    known = frozenset(t for t in threading.enumerate() if not isinstance(t, threading._DummyThread))
+    return _thread._count() - len(known), known
 
 
-def left_threads(before: tuple[int, frozenset[int | None]]) -> Iterator[Finding]:
-    """Threads still alive; one that is just ending is given a moment."""
+def left_threads(before: tuple[int, frozenset[threading.Thread]]) -> Iterator[Finding]:
+    """Threads still alive; one that is just ending is given a moment. That older ones end meanwhile hides none."""
     end = time.monotonic() + 0.2
-    while _thread._count() > before[0] and time.monotonic() < end:
+    while (now := threads()) and (now[0] > before[0] or now[1] - before[1]) and time.monotonic() < end:
         time.sleep(0.005)
-    if _thread._count() > before[0]:
-        names = [t.name for t in threading.enumerate() if t.ident not in before[1]]
+    if now[0] > before[0] or now[1] - before[1]:
+        names = sorted(t.name for t in now[1] - before[1])
         yield Finding("dynamic.threads", 0, f"left threads running: {', '.join(names) or 'unnamed'}")
