@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from mtmc.errors import BadInput
 
@@ -149,7 +150,7 @@ def _finish(plan: Plan, known: frozenset[str] | None) -> None:
         put(drawn, page.page(joined, known))
         print(drawn)
     except BadInput as error:
-        Console(stderr=True).print(f"[yellow]note[/] {error}", highlight=False, soft_wrap=True)
+        Console(stderr=True).print(f"[yellow]note[/] {escape(str(error))}", highlight=False, soft_wrap=True)
 
 
 def _joined(files: Sequence[Path]) -> list[Row]:
