@@ -23,7 +23,7 @@ from mtmc.program import Program
 
 
 class FuseEpilogue(Rule):
-    """Legal where the unit is called once and an elementwise kernel is all that reads its one result."""
+    """Legal where, at all calls of the unit alike, an elementwise kernel is all that reads its one result."""
 
     kind = "fuse_epilogue"
     family = "fusion"

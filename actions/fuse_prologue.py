@@ -25,7 +25,7 @@ HOSTS = (*REDUCING, *OTHERS)
 
 
 class FusePrologue(Rule):
-    """Legal where the unit is called once and reads what an elementwise kernel of the same shape made.
+    """Legal where the unit reads, at all its calls alike, what an elementwise kernel of the same shape made.
 
     A chain of kernels before a reduction is best taken in from its end: what has grown first may be too long for one edit.
     So reductions come first.

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     Work = Callable[[Path, StoredTree, LocalProcesses, Callable[[str], None]], str]
 
 INTERRUPTED = 130
-CODES = (
-    "Exit codes: 0 done; 1 a fault of mtmc itself; 2 an option or a file cannot be used; 3 it failed for some tree; "
-    "75 the time was over first, the same command goes on; 130 interrupted, what is done is kept."
-)
+DONE = "Exit codes: 0 done; 1 a fault of mtmc itself; 2 an option or a file cannot be used; "
+LATER = "75 the time was over first, the same command goes on; 130 interrupted, what is done is kept."
+CODES = f"{DONE}3 it failed for some tree; {LATER}"
 FAILED = 3
 
 commands = typer.Typer()
@@ -36,7 +35,7 @@ MINUTES = "Begin nothing after this; 0: no limit."
 POLICY = "SPEC or LABEL=SPEC; repeatable, equal labels are pooled as seeds: random, greedy, model, llm:PATH[+ADAPTER], …"
 
 
-@commands.command("evaluate-policy", epilog=CODES)
+@commands.command("evaluate-policy", epilog=DONE + LATER)
 def evaluate_command(  # noqa: PLR0913  one parameter an option
     folders: Annotated[list[Path] | None, typer.Argument(help="Folders of stored trees.")] = None,
     policy: Annotated[list[str] | None, typer.Option(help=POLICY, **EVALUATED)] = None,

@@ -249,8 +249,13 @@ def threads() -> tuple[int, frozenset[threading.Thread]]:
 def left_threads(before: tuple[int, frozenset[threading.Thread]]) -> Iterator[Finding]:
     """Threads still alive; one that is just ending is given a moment. That older ones end meanwhile hides none."""
     end = time.monotonic() + 0.2
-    while (now := threads()) and (now[0] > before[0] or now[1] - before[1]) and time.monotonic() < end:
+    while (left := _started_since(before)) and time.monotonic() < end:
         time.sleep(0.005)
-    if now[0] > before[0] or now[1] - before[1]:
-        names = sorted(t.name for t in now[1] - before[1])
-        yield Finding("dynamic.threads", 0, f"left threads running: {', '.join(names) or 'unnamed'}")
+    if left:
+        yield Finding("dynamic.threads", 0, f"left threads running: {', '.join(left)}")
+
+
+def _started_since(before: tuple[int, frozenset[threading.Thread]]) -> list[str]:
+    """Names of the threads that were not there."""
+    unnamed, known = threads()
+    return sorted(t.name for t in known - before[1]) or ["unnamed"] * (unnamed > before[0])
