@@ -184,8 +184,8 @@ LEFT = {
     "from torch.utils.flop_counter import FlopCounterMode\nFlopCounterMode(display=False).__enter__()": "hooks",
     "nn.modules.module.register_module_forward_hook(lambda *a: None)": "hooks",
     "import gc\ngc.callbacks.append(lambda *a: None)": "hooks",
-    # seen by their number alone, so more than one of pytest's own may end meanwhile
-    "import _thread\nraw = [_thread.start_new_thread(time.sleep, (5,)) for _ in range(3)]": "threads",
+    # counted only once it runs, for which busy cores need a moment
+    "import _thread\n_thread.start_new_thread(time.sleep, (5,))\ntime.sleep(0.2)": "threads",
     "threading.Thread(target=time.sleep, args=(5,), daemon=True).start()": "threads",
     "threading.Timer(5, print).start()": "threads",
 }
