@@ -1,4 +1,8 @@
-"""split_fp16: fp32 operands are split once a call into fp16 pairs; three fp16 products replace one fp32 product."""
+"""split_fp16: fp32 operands are split into fp16 pairs; three fp16 products replace one fp32 product.
+
+Both are split once a call, before the product. Where one is much larger than the other, its pairs would cost more traffic
+than the product itself: then its tiles are split inside the kernel.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,14 @@ from mtmc.errors import check
 from mtmc.program import Program
 
 LEAST_TILE = 64  # smaller tiles leave the matrix unit waiting: slower than plain multiply-adds
+MUCH_LARGER = 4
 
 
 class SplitFp16(Rule):
-    """Legal for a plain product of two fp32 matrices, or of batches of them, on an NVIDIA GPU with matrix units."""
+    """Legal for a plain product of two fp32 matrices, or of batches of them, on an NVIDIA GPU with matrix units.
+
+    With `ahead`, the name of one operand, only that one is split before.
+    """
 
     kind = "split_fp16"
     family = "tiling"
@@ -27,57 +35,101 @@ class SplitFp16(Rule):
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units if tensor_cores(context) else ():
             if operands(context, unit.name, (MATMUL, BATCHED)) and "input_precision" in unit.text:
-                sentence = f"Split the fp32 operands of {unit.name} into fp16 pairs, for three products on the matrix unit."
-                yield self.action(unit.name, sentence)
+                start, end = (
+                    f"Split the fp32 operands of {unit.name} into fp16 pairs",
+                    "for three products on the matrix unit.",
+                )
+                yield self.action(unit.name, f"{start}, {end}")
+                for small, large in _unequal(context, unit):
+                    yield self.action(unit.name, f"{start}, {large} tile by tile inside the kernel, {end}", ahead=small)
 
     def apply(self, context: Context, action: Action) -> Program:
         a, b = checked_operands(context, action.region, (MATMUL, BATCHED))
-        batched = context.template(action.region) == BATCHED
+        split = tuple(str(value) for name, value in action.params if name == "ahead") or (a, b)
+        check(set(split) <= {a, b}, f"ahead is {a} or {b}")
         unit = Unit.of(context.program, action.region)
         dot = f"acc = tl.dot({a}, {b}, acc, input_precision="
         check(any(line.startswith(dot) for line in unit.lines), "the dot has another form")
         check(f"{unit.name} = acc" in unit.lines, "the accumulator is used in another way")
-        unit = unit.edit_lines(lambda line: _in_kernel(line, a, b, unit, batched))
-        strides = [f"{n}_stride_{d}" for n, ds in ((a, "bmk"), (b, "bkn")) for d in ds]
-        parts = {n: [f"{n}_hi", f"{n}_lo", f"{n}_scale"] for n in (a, b)}
-        pointers = {f"{n}_ptr": [f"{part}_ptr" for part in parts[n]] for n in (a, b)}
-        kernel = [p for own in unit.arguments if own not in strides for p in pointers.get(own, [own])]
-        unit = unit.with_parameters(kernel, unit.parameters(unit.launcher))
-        passed = {code(x.value): () for x in unit.launch.args if re.match(rf"({a}|{b})\.stride\(", code(x.value))}
-        left, right = (a, f"{b}.transpose(1, 2)") if batched else (f"{a}.reshape(M, K)", f"{b}.t()")
-        found = ", ".join(f"({', '.join(parts[n])})" for n in (a, b))
-        anchor, split = ("partial", ", SPLIT") if "SPLIT" in unit.constants else ("out", "")
-        unit = unit.with_arguments({**passed, **parts, "K": [f"{a}_hi.shape[1]"]}).beside(
-            anchor, float32_check(a, b), f"{found} = split_fp16({left}{split}), split_fp16({right}{split})"
-        )
-        for name in TILE:
-            unit = unit.with_constant(name, max(unit.constants[name], LEAST_TILE))
+        check(split == (a, b) or _plain(context, unit), "one operand alone is split in a product of whole matrices only")
+        unit = _with_pairs(context, unit, (a, b), split)
         program = unit.into(context.program)
-        for name in ("split_fp16", "op_dot_fp16x3"):
+        for name in ("split_fp16", _dot((a, b), split)):
             program = with_library(program, name, unit.name)
         return program
 
 
-def _in_kernel(line: cst.SimpleStatementLine, a: str, b: str, unit: Unit, batched: bool) -> Sequence[Line] | None:
+def _plain(context: Context, unit: Unit) -> bool:
+    """Whether it multiplies two matrices, over their whole common extent at once."""
+    return context.template(unit.name) == MATMUL and "SPLIT" not in unit.constants
+
+
+def _unequal(context: Context, unit: Unit) -> Iterator[tuple[str, str]]:
+    """The smaller and the larger operand of a product that may split one alone, where they differ much."""
+    pair = checked_operands(context, unit.name, (MATMUL, BATCHED))
+    small, large = sorted(pair, key=lambda n: _elements(context, n))
+    if _plain(context, unit) and MUCH_LARGER * _elements(context, small) <= _elements(context, large):
+        yield small, large
+
+
+def _elements(context: Context, operand: str) -> int:
+    type = context.graph[operand].type
+    return type.numel if type else 0
+
+
+def _dot(pair: tuple[str, str], split: tuple[str, ...]) -> str:
+    """The library's product of operands of which those in `split` come in pairs."""
+    return "op_dot_fp16x3" if split == pair else "op_dot_left_fp16x3" if split == pair[:1] else "op_dot_right_fp16x3"
+
+
+def _with_pairs(context: Context, unit: Unit, pair: tuple[str, str], split: tuple[str, ...]) -> Unit:
+    a, b = pair
+    batched = context.template(unit.name) == BATCHED
+    unit = unit.edit_lines(lambda line: _in_kernel(line, pair, split, unit, batched))
+    strides = [f"{n}_stride_{d}" for n, ds in ((a, "bmk"), (b, "bkn")) if n in split for d in ds]
+    parts = {n: [f"{n}_hi", f"{n}_lo", f"{n}_scale"] for n in split}
+    replaced = {f"{n}_ptr": [f"{part}_ptr" for part in parts[n]] for n in split}
+    passed = {code(x.value): () for x in unit.launch.args if re.match(rf"({'|'.join(split)})\.stride\(", code(x.value))}
+    extent = [f"{split[0]}_hi.shape[1]"]  # padded with zeros: the rows of pairs are as long, a matrix as it came is not
+    if split != pair:
+        extent, replaced["K"] = ["K", *extent], ["K", "width"]
+    kernel = [p for own in unit.arguments if own not in strides for p in replaced.get(own, [own])]
+    unit = unit.with_parameters(kernel, unit.parameters(unit.launcher))
+    anchor, each = ("partial", ", SPLIT") if "SPLIT" in unit.constants else ("out", "")
+    matrix = {a: a, b: f"{b}.transpose(1, 2)"} if batched else {a: f"{a}.reshape(M, K)", b: f"{b}.t()"}
+    found = ", ".join(f"({', '.join(parts[n])})" if split == pair else ", ".join(parts[n]) for n in split)
+    calls = ", ".join(f"split_fp16({matrix[n]}{each})" for n in split)
+    unit = unit.with_arguments({**passed, **parts, "K": extent}).beside(anchor, float32_check(a, b), f"{found} = {calls}")
+    for name in TILE:
+        unit = unit.with_constant(name, max(unit.constants[name], LEAST_TILE))
+    return unit
+
+
+def _in_kernel(
+    line: cst.SimpleStatementLine, pair: tuple[str, str], split: tuple[str, ...], unit: Unit, batched: bool
+) -> Sequence[Line] | None:
     """Loads of both parts, the dot of them, and the scales on the sum; rows and columns count through batches.
 
     After split_k each part of a row or column has its own scale.
     """
+    a, b = pair
     row, col = ("(batch * M + m)", "(batch * N + col)") if batched else ("row", "col")
     text, operand = code(line), target(line)
     mask = re.search(r"mask=(.+), other=0\.0\)$", text)
-    if is_load(line) and operand in (a, b) and mask:
-        at = f"{row} * K + k[None, :]" if operand == a else f"{col} * K + k[:, None]"
+    if is_load(line) and operand in split and mask:
+        width = "K" if split == pair else "width"
+        at = f"{row} * {width} + k[None, :]" if operand == a else f"{col} * {width} + k[:, None]"
         loads = [f"{operand}_{p} = tl.load({operand}_{p}_ptr + {at}, mask={mask[1]}, other=0.0)" for p in ("hi", "lo")]
         return [statement(t) for t in loads]
-    if text in (f"{n}_ptr += batch * {n}_stride_b" for n in (a, b)):
+    if text in (f"{n}_ptr += batch * {n}_stride_b" for n in split):
         return []
     if text.startswith(f"acc = tl.dot({a}, {b}, acc"):
-        return [statement(f"acc = op_dot_fp16x3({a}_hi, {a}_lo, {b}_hi, {b}_lo, acc)")]
+        given = ", ".join(f"{n}_hi, {n}_lo" if n in split else n for n in pair)
+        return [statement(f"acc = {_dot(pair, split)}({given}, acc)")]
     if text == f"{unit.name} = acc":
         if "SPLIT" in unit.constants:
             row, col = (f"{at} * SPLIT + tl.program_id(1)" for at in (row, col))
         ends = ((a, row, "m < M" if batched else "row < M"), (b, col, "col < N"))
-        scales = [f"tl.load({n}_scale_ptr + {at}, mask={end})" for n, at, end in ends]
-        return [statement(f"{unit.name} = acc * {scales[0]} * {scales[1]}")]  # one by one: their product may underflow
+        scales = [f" * tl.load({n}_scale_ptr + {at}, mask={end})" for n, at, end in ends if n in split]
+        return [statement(f"{unit.name} = acc{''.join(scales)}")]  # one by one: their product may underflow
     return None

@@ -250,6 +250,13 @@ PLANS: dict[str, Plan] = {
     ),
     "batched fp16 pairs in registers": plan("batched", "dot_precision(bmm, precision=fp16x3)", "swizzle(bmm, group=4)"),
     "pairs of each part": plan("product", "split_k(matmul, parts=2)", "split_fp16(matmul)", "swizzle(matmul, group=4)"),
+    "left operand alone in pairs": plan(
+        "linear",
+        "split_fp16(linear_product, ahead=x)",
+        "split_k(linear_product, parts=2)",
+        "swizzle(linear_product, group=4)",
+    ),
+    "right operand alone in pairs": plan("product", "split_fp16(matmul, ahead=y)", "product_tile(matmul, tile=5)"),
     "batched fp16 pairs": plan("batched", "split_fp16(bmm)", "fuse_epilogue(bmm, guest=add)"),
     "batched fp16 pairs by descriptors": plan(
         "batched", "split_fp16(bmm)", "tensor_descriptors(bmm)", "swizzle(bmm, group=4)"

@@ -186,7 +186,7 @@ ASSERTS = {
     "repair_spill": "BLOCK must be a power of two",
 }
 LIBRARY = {
-    "split_fp16": ("op_fp16_scale", "op_fp16_rest", "split_fp16_kernel", "split_fp16", "op_dot_fp16x3"),
+    "split_fp16": ("op_fp16_scale", "op_fp16_rest", "split_fp16_kernel", "split_fp16", "op_fp16x3", "op_dot_fp16x3"),
     "split_reduction": ("combine_add_kernel", "launch_combine_add"),
     "split_k": ("combine_products_kernel", "launch_combine_products"),
     "repair_sum": ("combine_products_kernel", "launch_combine_products"),

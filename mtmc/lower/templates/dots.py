@@ -11,12 +11,17 @@ import triton.language as tl
 
 
 @triton.jit
-def op_dot_fp16x3(a_hi, a_lo, b_hi, b_lo, acc):
-    """acc + (a_hi + a_lo) @ (b_hi + b_lo), the product of the two low parts left out."""
+def op_fp16x3(a_hi, a_lo, b_hi, b_lo):
+    """(a_hi + a_lo) @ (b_hi + b_lo), the product of the two low parts left out."""
     part = tl.dot(a_lo, b_hi)
     part = tl.dot(a_hi, b_lo, part)
-    part = tl.dot(a_hi, b_hi, part)
-    return acc + part
+    return tl.dot(a_hi, b_hi, part)
+
+
+@triton.jit
+def op_dot_fp16x3(a_hi, a_lo, b_hi, b_lo, acc):
+    """acc + a @ b for pairs that were split before."""
+    return acc + op_fp16x3(a_hi, a_lo, b_hi, b_lo)
 
 
 @triton.jit
@@ -33,18 +38,34 @@ def op_fp16_rest(x, hi):
 
 
 @triton.jit
+def op_fp16_pair(x, AXIS: tl.constexpr):
+    """hi, lo, scale with x = (hi + lo) * scale for an fp32 tile that is summed along AXIS; one scale for each sum."""
+    scale = op_fp16_scale(tl.expand_dims(tl.max(tl.abs(x), axis=AXIS), AXIS))
+    x = x * scale
+    hi = x.to(tl.float16)
+    return hi, op_fp16_rest(x, hi), 1.0 / scale
+
+
+@triton.jit
 def op_dot_split_fp16x3(a, b, acc):
     """acc + a @ b for fp32 tiles, split into fp16 pairs here; every row of `a` and column of `b` is scaled tile by tile."""
-    a_scale = op_fp16_scale(tl.max(tl.abs(a), axis=1)[:, None])
-    b_scale = op_fp16_scale(tl.max(tl.abs(b), axis=0)[None, :])
-    a = a * a_scale
-    b = b * b_scale
-    a_hi = a.to(tl.float16)
-    b_hi = b.to(tl.float16)
-    part = tl.dot(op_fp16_rest(a, a_hi), b_hi)
-    part = tl.dot(a_hi, op_fp16_rest(b, b_hi), part)
-    part = tl.dot(a_hi, b_hi, part)
-    return acc + part * (1.0 / a_scale) * (1.0 / b_scale)
+    a_hi, a_lo, a_scale = op_fp16_pair(a, 1)
+    b_hi, b_lo, b_scale = op_fp16_pair(b, 0)
+    return acc + op_fp16x3(a_hi, a_lo, b_hi, b_lo) * a_scale * b_scale
+
+
+@triton.jit
+def op_dot_left_fp16x3(a_hi, a_lo, b, acc):
+    """acc + a @ b where `a` was split before and the fp32 tile `b` is split here."""
+    b_hi, b_lo, b_scale = op_fp16_pair(b, 0)
+    return acc + op_fp16x3(a_hi, a_lo, b_hi, b_lo) * b_scale
+
+
+@triton.jit
+def op_dot_right_fp16x3(a, b_hi, b_lo, acc):
+    """acc + a @ b where `b` was split before and the fp32 tile `a` is split here."""
+    a_hi, a_lo, a_scale = op_fp16_pair(a, 1)
+    return acc + op_fp16x3(a_hi, a_lo, b_hi, b_lo) * a_scale
 
 
 @triton.jit
