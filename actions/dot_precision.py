@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
@@ -10,14 +9,13 @@ import libcst as cst
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.library_functions import with_library, without_dead
-from mtmc.actions.product import DOTTED, float32_check, operands, tensor_cores
+from mtmc.actions.product import DOTTED, Dot, dot, float32_check, operands, tensor_cores
 from mtmc.actions.unit import Line, Unit, code, statement
 from mtmc.errors import check
 from mtmc.program import Program
 
 SPLIT = "fp16x3"  # split in registers by our own function
 PRECISIONS = {"strict": (SPLIT, "tf32x3"), "tf32": ("tf32", SPLIT, "tf32x3"), "bf16": ("tf32", SPLIT, "tf32x3")}
-DOT = re.compile(r'(\w+) = (?:tl\.dot|op_dot_split_fp16x3)\((\w+), (\w+), \1(?:, input_precision="(\w+)")?\)')
 
 
 class DotPrecision(Rule):
@@ -43,21 +41,21 @@ class DotPrecision(Rule):
         unit = Unit.of(context.program, action.region)
 
         def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
-            found = DOT.fullmatch(code(line))
-            return [statement(_dot(found[1], found[2], found[3], new))] if found else None
+            found = dot(code(line))
+            return [statement(_text(found._replace(precision=new)))] if found else None
 
         program = unit.edit_lines(change).beside("out", float32_check(*pair)).into(context.program)
         return with_library(program, "op_dot_split_fp16x3", unit.name) if new == SPLIT else without_dead(program)
 
 
-def _dot(acc: str, a: str, b: str, precision: str) -> str:
-    if precision == SPLIT:
-        return f"{acc} = op_dot_split_fp16x3({a}, {b}, {acc})"
-    return f'{acc} = tl.dot({a}, {b}, {acc}, input_precision="{precision}")'
+def _text(dot: Dot) -> str:
+    if dot.precision == SPLIT:
+        return f"{dot.sum} = op_dot_split_fp16x3({dot.left}, {dot.right}, {dot.sum})"
+    return f'{dot.sum} = tl.dot({dot.left}, {dot.right}, {dot.sum}, input_precision="{dot.precision}")'
 
 
 def _precision(context: Context, unit: str) -> str:
     """Input precision of the unit's dots on fp32 operands, empty where there is none."""
-    pair = operands(context, unit, DOTTED)
-    found = DOT.search(context.program.text(f"{unit}_kernel")) if pair else None
-    return (found[4] or SPLIT) if found else ""
+    if not operands(context, unit, DOTTED):
+        return ""
+    return next((found.precision for found in map(dot, Unit.of(context.program, unit).lines) if found), "")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import NamedTuple
+
 from mtmc.actions.context import Context
 from mtmc.errors import check
 
@@ -9,6 +12,27 @@ TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 MATMUL, BATCHED = "contraction.matmul", "contraction.bmm"
 ATTENTION = "attention.attention"
 DOTTED = (MATMUL, BATCHED, ATTENTION)
+
+_PLAIN = re.compile(r'(\w+) = tl\.fma\(tl\.dot\((\w+), (\w+), input_precision="(\w+)"\), 1\.0, \1\)')
+_CHAIN = re.compile(r'(\w+) = tl\.dot\((\w+), (\w+), \1, input_precision="(\w+)"\)')
+_SPLIT = re.compile(r"(\w+) = op_dot_split_(fp16x3)\((\w+), (\w+), \1\)")
+
+
+class Dot(NamedTuple):
+    """A statement that adds the product of two tiles to `sum`."""
+
+    sum: str
+    left: str
+    right: str
+    precision: str
+
+
+def dot(text: str) -> Dot | None:
+    """The fp32 product that a statement computes, None for others."""
+    if found := _PLAIN.fullmatch(text) or _CHAIN.fullmatch(text):
+        return Dot(found[1], found[2], found[3], found[4])
+    found = _SPLIT.fullmatch(text)
+    return Dot(found[1], found[3], found[4], found[2]) if found else None
 
 
 def operands(context: Context, unit: str, templates: tuple[str, ...] = (MATMUL,)) -> tuple[str, str] | None:

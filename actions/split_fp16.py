@@ -14,7 +14,7 @@ import libcst as cst
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.library_functions import with_library
-from mtmc.actions.product import BATCHED, MATMUL, TILE, checked_operands, float32_check, operands, tensor_cores
+from mtmc.actions.product import BATCHED, MATMUL, TILE, checked_operands, dot, float32_check, operands, tensor_cores
 from mtmc.actions.unit import Line, Unit, code, is_load, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
@@ -48,8 +48,8 @@ class SplitFp16(Rule):
         split = tuple(str(value) for name, value in action.params if name == "ahead") or (a, b)
         check(set(split) <= {a, b}, f"ahead is {a} or {b}")
         unit = Unit.of(context.program, action.region)
-        dot = f"acc = tl.dot({a}, {b}, acc, input_precision="
-        check(any(line.startswith(dot) for line in unit.lines), "the dot has another form")
+        dots = [found for found in map(dot, unit.lines) if found and found.precision != "fp16x3"]
+        check([found[:3] for found in dots] == [("acc", a, b)], "the dot has another form")
         check(f"{unit.name} = acc" in unit.lines, "the accumulator is used in another way")
         check(split == (a, b) or _plain(context, unit), "one operand alone is split in a product of whole matrices only")
         unit = _with_pairs(context, unit, (a, b), split)
@@ -123,7 +123,7 @@ def _in_kernel(
         return [statement(t) for t in loads]
     if text in (f"{n}_ptr += batch * {n}_stride_b" for n in split):
         return []
-    if text.startswith(f"acc = tl.dot({a}, {b}, acc"):
+    if dot(text):
         given = ", ".join(f"{n}_hi, {n}_lo" if n in split else n for n in pair)
         return [statement(f"acc = {_dot(pair, split)}({given}, acc)")]
     if text == f"{unit.name} = acc":

@@ -58,7 +58,7 @@ def linear_product_kernel(x0__ptr, linear_weight_ptr, out_ptr, M, N, K, x0__stri
         k = (start + tl.arange(0, BLOCK_K)).to(tl.int64)
         x0_ = tl.load(x0__ptr + row * x0__stride_m + k[None, :] * x0__stride_k, mask=(row < M) & (k[None, :] < K), other=0.0)
         linear_weight = tl.load(linear_weight_ptr + k[:, None] * linear_weight_stride_k + col * linear_weight_stride_n, mask=(k[:, None] < K) & (col < N), other=0.0)
-        acc = tl.dot(x0_, linear_weight, acc, input_precision="ieee")
+        acc = tl.fma(tl.dot(x0_, linear_weight, input_precision="ieee"), 1.0, acc)
     linear_product = acc
     index = row * N + col
     mask = (row < M) & (col < N)

@@ -1,6 +1,7 @@
 """Matrix products: out[b, m, n] = sum_k a[b, m, k] * b[b, k, n], any strides, fp32 accumulation; and the case n = 1.
 
-The plain form multiplies in full precision (`ieee`) with small tiles. Layout names as in BLAS: a is M x K, b is K x N.
+The plain form multiplies in full precision (`ieee`) with small tiles, each summed by itself: one chain over all of K would lose
+digits. The compiler turns a sum of a product and `acc` into such a chain, hence the `fma`. Layout names as in BLAS: a is M x K, b is K x N.
 """
 
 import torch
@@ -19,7 +20,7 @@ def matmul_kernel(a_ptr, b_ptr, out_ptr, M, N, K, a_stride_m, a_stride_k, b_stri
         k = (start + tl.arange(0, BLOCK_K)).to(tl.int64)
         a = tl.load(a_ptr + row * a_stride_m + k[None, :] * a_stride_k, mask=(row < M) & (k[None, :] < K), other=0.0)
         b = tl.load(b_ptr + k[:, None] * b_stride_k + col * b_stride_n, mask=(k[:, None] < K) & (col < N), other=0.0)
-        acc = tl.dot(a, b, acc, input_precision="ieee")
+        acc = tl.fma(tl.dot(a, b, input_precision="ieee"), 1.0, acc)
     value = acc
     index = row * N + col
     mask = (row < M) & (col < N)
@@ -49,7 +50,7 @@ def bmm_kernel(a_ptr, b_ptr, out_ptr, M, N, K, a_stride_b, a_stride_m, a_stride_
         k = (start + tl.arange(0, BLOCK_K)).to(tl.int64)
         a = tl.load(a_ptr + m * a_stride_m + k[None, :] * a_stride_k, mask=(m < M) & (k[None, :] < K), other=0.0)
         b = tl.load(b_ptr + k[:, None] * b_stride_k + col * b_stride_n, mask=(k[:, None] < K) & (col < N), other=0.0)
-        acc = tl.dot(a, b, acc, input_precision="ieee")
+        acc = tl.fma(tl.dot(a, b, input_precision="ieee"), 1.0, acc)
     value = acc
     row = batch * M + m
     index = row * N + col
