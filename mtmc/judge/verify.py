@@ -273,6 +273,8 @@ class Verifier:
             finding = differs_in_form(y, r) or differs_in_values(y, r, self._oracle(r, taken[0], seed), rule)
             if isinstance(finding, Wrong):
                 break
+        if isinstance(finding, Accuracy) and finding.reference_error >= 1:
+            self.skipped.append(f"{draw} inputs: PyTorch itself has no digit right there, so a result of zeros may pass")
         return finding, "" if steady else ", varies between runs"
 
     def _draw(self, draw: str, seed: int) -> None:

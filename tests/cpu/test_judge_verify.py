@@ -114,6 +114,12 @@ def test_draws_that_leave_the_reference_no_digits_are_left_out() -> None:
     assert "low" in draws.usable(problem("return x.softmax(-1).mean(-1) - 0.1"))  # 0 but for rounding at every draw
 
 
+def test_a_draw_where_the_reference_is_noise_is_told() -> None:
+    text = "return x.softmax(-1).mean(-1) - 0.1"
+    found = verified(problem(text), text)
+    assert isinstance(found, Accuracy) and "no digit right" in found.skipped[0]
+
+
 def test_integer_inputs_stay_as_the_file_draws_them() -> None:
     ids = torch.tensor([3, 1, 2])
     x = torch.rand(16, 4).t()
@@ -222,12 +228,27 @@ def test_memory_that_is_never_written_is_caught_even_where_nan_is_swallowed() ->
     assert check_of(verified(case, kernels)) == "values"
 
 
-def test_the_oracle_by_slices_equals_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = problem("return torch.softmax(x @ self.w, -1)", "self.w = nn.Parameter(torch.rand(10, 10))", "torch.rand(33, 10)")
-    whole = verified(case, "return torch.softmax(x @ self.w, -1)")
+@pytest.fixture
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No oracle fits but by slices."""
     monkeypatch.setattr(oracle, "fits", lambda *_: False)
     monkeypatch.setattr(oracle, "free_bytes", lambda _: 200)
     monkeypatch.setattr(verify, "peak_above", lambda _: nullcontext([1000]))
+
+
+@pytest.mark.parametrize(
+    "text", ["return torch.tril(x) * 1e-9", "return torch.softmax(F.dropout(x * 1e-3, 0.5), -1) * 1e-9"]
+)
+@pytest.mark.usefixtures("little_room")
+def test_small_values_do_not_make_a_reference_separable(text: str) -> None:
+    found = verified(problem(text, inputs="torch.rand(33, 10)"), text)
+    assert isinstance(found, Accuracy) and found.reference_error < 1e-6 and "no room" in found.skipped[0]
+
+
+def test_the_oracle_by_slices_equals_the_whole(request: pytest.FixtureRequest) -> None:
+    case = problem("return torch.softmax(x @ self.w, -1)", "self.w = nn.Parameter(torch.rand(10, 10))", "torch.rand(33, 10)")
+    whole = verified(case, "return torch.softmax(x @ self.w, -1)")
+    request.getfixturevalue("little_room")
     sliced = verified(case, "return torch.softmax(x @ self.w, -1)")
     assert isinstance(whole, Accuracy) and isinstance(sliced, Accuracy) and not sliced.skipped
     assert sliced.candidate_error == pytest.approx(whole.candidate_error, rel=1e-3)
