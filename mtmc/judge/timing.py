@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Call = Callable[[], object]
 RESAMPLES = 2000
 FLUSH = 512 << 20  # bytes written at least: 0.13 ms on an H200, a head start for the host
-FLUSHES = 32  # at most, 4 ms: a call that takes longer to launch than that waits for the GPU
+FLUSHES = 256  # at most, 34 ms: a network of a hundred kernels takes 10 ms to launch on busy cores
 STABLE = 0.05  # warm-up ends when two calls in a row differ by less
 WARM_CALLS = (3, 25)  # least and most warm-up calls of each contestant
 PRECISE = 0.005  # half width of the interval, relative, at which more rounds are not worth their time in a search
