@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -61,7 +62,7 @@ class Order:
 class Outcome:
     """What became of a problem: `grown`, `there` (it was before), `excluded` or `failed`; `note` says more in a sentence.
 
-    `new` counts the programs judged now; `seconds` is wall time.
+    `new` counts the programs judged now; `seconds` is wall time, `spent` what its workers did and waited for meanwhile.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Outcome:
     new: int = 0
     speedup: float = 0.0
     seconds: float = 0.0
+    spent: Mapping[str, float] = field(default_factory=dict)
 
 
 def generated(seed: int, grades: tuple[int, ...]) -> Iterator[Order]:
@@ -86,7 +88,7 @@ def executor(cores: int) -> LocalProcesses:
 
 def collect(order: Order, plan: Plan, workers: LocalProcesses, doing: Callable[[str], None]) -> Outcome:
     """Grow the tree of one problem and keep it; what an earlier, shorter try has judged is taken over."""
-    began, problem = time.monotonic(), order.problem
+    began, before, problem = time.monotonic(), Counter(workers.spent if workers else {}), order.problem
     try:
         earlier = _earlier(plan.folder, problem.name)
         if earlier and enough(earlier, plan):
@@ -102,7 +104,7 @@ def collect(order: Order, plan: Plan, workers: LocalProcesses, doing: Callable[[
         return Outcome(problem.name, "failed", "the first program could not be judged: a fault of the machine")
     archive.write(plan.folder, tree)
     seconds = time.monotonic() - began
-    return Outcome(problem.name, "grown", "", len(tree.nodes), new, tree.speedup, seconds)
+    return Outcome(problem.name, "grown", "", len(tree.nodes), new, tree.speedup, seconds, Counter(workers.spent) - before)
 
 
 def enough(tree: StoredTree, plan: Plan) -> bool:
