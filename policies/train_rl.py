@@ -207,6 +207,7 @@ def roll_out(policy: Policy, walks: Sequence[Walk], settings: Settings, rng: Ran
                 before = prompt.prefix(walk.view, settings.hardware)
                 level.append(Open(walk, before, menu(walk.view.legal), made[place][-1]))
         while level:
+            level.sort(key=lambda at: len(at.prefix))  # rows of like length together, which saves padding
             level = _choose(policy, level, settings.rows, rng)
     policy.train()
     return made
@@ -263,7 +264,7 @@ def update(
     for _ in range(settings.passes):
         order = rng.sample(choices, len(choices))
         for at in range(0, len(order), settings.batch):
-            batch = order[at : at + settings.batch]
+            batch = sorted(order[at : at + settings.batch], key=lambda choice: len(choice.stages[0].row))
             for part in _parts(batch, settings.rows):
                 loss, figures = objective(policy, part, settings)
                 (loss * len(part) / len(batch)).backward()  # type: ignore[no-untyped-call]
