@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,14 +123,14 @@ def _crew(plan: Plan, jobs: int) -> Crew:
 def _watch(crew: Crew, orders: Iterator[Order], count: int, quiet: bool) -> bool:
     """Run the crew and tell of it on stderr; whether it was interrupted."""
     console = Console(stderr=True, quiet=quiet)
-    began, done, judged, spent = time.monotonic(), 0, 0, Counter[str]()
+    began, done, judged, spent = time.monotonic(), 0, 0, dict[str, float]()
     with console.status("starting") as status:
         crew.doing = lambda name, what: status.update(f"{_pace(done, count, judged, began)} · {name}: {what}")
         try:
             for outcome in crew.run(orders, count):
                 done += outcome.kind in ("grown", "there")
                 judged += outcome.new
-                spent.update(outcome.spent)
+                spent |= {what: spent.get(what, 0.0) + seconds for what, seconds in outcome.spent.items()}
                 if outcome.kind != "there":
                     console.print(_line(outcome, done, count), highlight=False, soft_wrap=True)
                 status.update(_pace(done, count, judged, began))

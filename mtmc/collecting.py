@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -88,7 +87,7 @@ def executor(cores: int) -> LocalProcesses:
 
 def collect(order: Order, plan: Plan, workers: LocalProcesses, doing: Callable[[str], None]) -> Outcome:
     """Grow the tree of one problem and keep it; what an earlier, shorter try has judged is taken over."""
-    began, before, problem = time.monotonic(), Counter(workers.spent if workers else {}), order.problem
+    began, problem = time.monotonic(), order.problem
     try:
         earlier = _earlier(plan.folder, problem.name)
         if earlier and enough(earlier, plan):
@@ -96,6 +95,7 @@ def collect(order: Order, plan: Plan, workers: LocalProcesses, doing: Callable[[
         question = _question(order)
         if order.generated and (twin := problems.twin(question.structure)):
             return Outcome(problem.name, "excluded", f"its operators are those of KernelBench's {twin}")
+        before = dict(workers.spent)  # their threads go on adding to it
         setup = assemble(problem, plan.options, doing, workers)
     except (BadInput, InfraError) as error:
         return Outcome(problem.name, "failed", str(error))
@@ -104,7 +104,8 @@ def collect(order: Order, plan: Plan, workers: LocalProcesses, doing: Callable[[
         return Outcome(problem.name, "failed", "the first program could not be judged: a fault of the machine")
     archive.write(plan.folder, tree)
     seconds = time.monotonic() - began
-    return Outcome(problem.name, "grown", "", len(tree.nodes), new, tree.speedup, seconds, Counter(workers.spent) - before)
+    spent = {what: total - before.get(what, 0.0) for what, total in dict(workers.spent).items()}
+    return Outcome(problem.name, "grown", "", len(tree.nodes), new, tree.speedup, seconds, spent)
 
 
 def enough(tree: StoredTree, plan: Plan) -> bool:
