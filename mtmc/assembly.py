@@ -39,7 +39,8 @@ class Options:
     `budget` counts candidates, `minutes` wall time (0: no limit). `cache_days` 0 neither reads nor writes the cache of
     verdicts. `keep_going` searches on where PyTorch is already within 5 % of what the hardware needs. `library` allows
     actions that give a region back to PyTorch. `baselines` are what the last judgement compares with beside eager;
-    `timing_seconds` is the most that timing one candidate of the search takes; `device_times` as in `judge.Judge`.
+    `timing_seconds` is the most that timing one candidate of the search takes; `device_times` and `quiet` as in
+    `judge.Judge`.
     """
 
     gpu: str = ""
@@ -55,6 +56,7 @@ class Options:
     baselines: tuple[str, ...] = DEFAULT
     timing_seconds: float = SEARCH_SECONDS
     device_times: bool | None = None
+    quiet: bool = True
 
 
 class Judging(Evaluator, Protocol):
@@ -142,6 +144,7 @@ def _assemble(
         baselines=options.baselines,
         search_seconds=options.timing_seconds,
         device_times=options.device_times,
+        quiet=options.quiet,
     )
     doing("timing PyTorch" if local else "predicting PyTorch's time")
     degenerate = (judge.trivial.sentence,) if judge.trivial.degenerate else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,7 +30,7 @@ COLLECT_CODES = (
     "75 the time was over first, the same command goes on; 130 interrupted, what is grown is kept."
 )
 TIMING = 0.1  # seconds of interleaved timing a program: a few hundred rounds of the small problems that are generated
-JOBS = 4  # problems at once for each GPU: while one program is timed, others are written, compiled and verified
+JOBS = 8  # problems at once for each GPU: while one program is timed, others are written, compiled and verified
 
 
 commands = typer.Typer()
@@ -49,7 +49,7 @@ def collect_command(  # noqa: PLR0913  one parameter an option
     seed: Annotated[int, typer.Option(help="Equal seeds give equal problems.", **GROWTH)] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Wall time of all; 0: no limit.", **GROWTH)] = 0.0,
     problem_minutes: Annotated[float, typer.Option(min=0.1, help="Wall time of one problem.", **GROWTH)] = 5.0,
-    jobs: Annotated[int, typer.Option(min=0, help="Problems at once; 0: four a GPU, one without.", **GROWTH)] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Problems at once; 0: eight a GPU, one without.", **GROWTH)] = 0,
     gpu: Annotated[str, typer.Option(help="Target: see `mtmc gpus`. Else the local GPU, else h100.", **JUDGING)] = "",
     measure: Annotated[bool | None, typer.Option("--measure/--predict", help=MEASURE, **JUDGING)] = None,
     precision: Annotated[str, typer.Option(help="strict, tf32 or bf16.", **JUDGING)] = "strict",
@@ -62,7 +62,7 @@ def collect_command(  # noqa: PLR0913  one parameter an option
         from mtmc.collecting import Plan
         from mtmc.trajectories.files import folder
 
-        options = Options(gpu=gpu, precision=precision, measure=measure, seed=seed, timing_seconds=TIMING)
+        options = Options(gpu=gpu, precision=precision, measure=measure, seed=seed, timing_seconds=TIMING, quiet=False)
         until = time.time() + 60 * minutes if minutes else 0.0
         plan = Plan(store, options, budget, seed, problem_minutes, until)
         crew = _crew(plan, jobs)
@@ -123,13 +123,14 @@ def _crew(plan: Plan, jobs: int) -> Crew:
 def _watch(crew: Crew, orders: Iterator[Order], count: int, quiet: bool) -> bool:
     """Run the crew and tell of it on stderr; whether it was interrupted."""
     console = Console(stderr=True, quiet=quiet)
-    began, done, judged = time.monotonic(), 0, 0
+    began, done, judged, spent = time.monotonic(), 0, 0, dict[str, float]()
     with console.status("starting") as status:
         crew.doing = lambda name, what: status.update(f"{_pace(done, count, judged, began)} · {name}: {what}")
         try:
             for outcome in crew.run(orders, count):
                 done += outcome.kind in ("grown", "there")
                 judged += outcome.new
+                spent |= {what: spent.get(what, 0.0) + seconds for what, seconds in outcome.spent.items()}
                 if outcome.kind != "there":
                     console.print(_line(outcome, done, count), highlight=False, soft_wrap=True)
                 status.update(_pace(done, count, judged, began))
@@ -137,12 +138,20 @@ def _watch(crew: Crew, orders: Iterator[Order], count: int, quiet: bool) -> bool
             console.print("interrupted: the same command goes on from here")
             return True
     console.print(_pace(done, count, judged, began), highlight=False)
+    if judged:
+        console.print(_spent(spent, judged), highlight=False, soft_wrap=True)
     return False
 
 
 def _pace(done: int, count: int, judged: int, began: float) -> str:
     seconds = time.monotonic() - began
     return f"{done} of {count} problems, {judged} programs judged in {seconds:.0f} s ({judged / max(seconds, 1e-9):.2f}/s)"
+
+
+def _spent(spent: Mapping[str, float], judged: int) -> str:
+    """What workers did and waited for, the longest first."""
+    parts = (f"{what} {seconds / judged:.2f}" for what, seconds in sorted(spent.items(), key=lambda item: -item[1]))
+    return f"workers' seconds a program: {', '.join(parts)}"
 
 
 def _line(outcome: Outcome, done: int, count: int) -> str:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -61,7 +61,7 @@ class Order:
 class Outcome:
     """What became of a problem: `grown`, `there` (it was before), `excluded` or `failed`; `note` says more in a sentence.
 
-    `new` counts the programs judged now; `seconds` is wall time.
+    `new` counts the programs judged now; `seconds` is wall time, `spent` what its workers did and waited for meanwhile.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Outcome:
     new: int = 0
     speedup: float = 0.0
     seconds: float = 0.0
+    spent: Mapping[str, float] = field(default_factory=dict)
 
 
 def generated(seed: int, grades: tuple[int, ...]) -> Iterator[Order]:
@@ -94,6 +95,7 @@ def collect(order: Order, plan: Plan, workers: LocalProcesses, doing: Callable[[
         question = _question(order)
         if order.generated and (twin := problems.twin(question.structure)):
             return Outcome(problem.name, "excluded", f"its operators are those of KernelBench's {twin}")
+        before = dict(workers.spent)  # their threads go on adding to it
         setup = assemble(problem, plan.options, doing, workers)
     except (BadInput, InfraError) as error:
         return Outcome(problem.name, "failed", str(error))
@@ -102,7 +104,8 @@ def collect(order: Order, plan: Plan, workers: LocalProcesses, doing: Callable[[
         return Outcome(problem.name, "failed", "the first program could not be judged: a fault of the machine")
     archive.write(plan.folder, tree)
     seconds = time.monotonic() - began
-    return Outcome(problem.name, "grown", "", len(tree.nodes), new, tree.speedup, seconds)
+    spent = {what: total - before.get(what, 0.0) for what, total in dict(workers.spent).items()}
+    return Outcome(problem.name, "grown", "", len(tree.nodes), new, tree.speedup, seconds, spent)
 
 
 def enough(tree: StoredTree, plan: Plan) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 from mtmc import collecting
 from mtmc.collecting import Order, Outcome, Plan
+from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret, wake
 from mtmc.judge.processes import available_bytes, resident_bytes
 
 RECYCLED = 25  # problems, after which a process is replaced
@@ -148,6 +149,7 @@ def _serve(pipe: Connection, plan: Plan, gpu: str) -> None:
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     with collecting.executor(plan.cores) as workers:
+        wake(workers, WakeCompile(), WakeInterpret(), *([WakeGpu()] if gpu else []))
         while True:
             try:
                 order = pipe.recv()

@@ -96,7 +96,7 @@ def _evaluate(plan: Plan) -> list[str]:
         "cloned": plan.trained("bc"),
         "learned": plan.trained("rl"),
     }
-    specs = ["random", "greedy", "model", *(f"{label}=llm:{spec}" for label, spec in learnt.items())]
+    specs = ["random", "greedy", "model", *(f"{label}=llm-on:{spec}" for label, spec in learnt.items())]
     asked = [part for spec in specs for part in ("--policy", spec)]
     return ["evaluate-policy", *plan.folders, *asked, "--out", str(plan.out / "evaluation"), *_tiny(plan)]
 

@@ -40,6 +40,7 @@ def _vllm(path: str, doing: Tell) -> Score:
 
 LANGUAGE_MODELS: dict[str, Callable[[str, Tell], Score]] = {
     "llm": lambda path, doing: _scorer(path, doing).by_label,
+    "llm-on": lambda path, doing: _scorer(path, doing).by_label,
     "llm-sentences": lambda path, doing: _scorer(path, doing).by_sentence,
     "vllm": _vllm,
 }
@@ -48,6 +49,7 @@ LANGUAGE_MODELS: dict[str, Callable[[str, Tell], Score]] = {
 def load(name: str, doing: Tell = lambda _: None, note: Tell = lambda _: None) -> Policy:
     """The policy of this name; `llm:PATH[+ADAPTER]` names a model of one's own, `llm` alone is the default one.
 
+    `llm-on` never stops while anything else is legal, `llm-sentences` scores texts.
     `vllm` takes the same, or the URL of a server. Where the default model cannot be had the choice falls to `greedy`, and
     `note` is told why. Raises BadInput for an unknown name, listing the known, and for a model of one's own that cannot be
     loaded; InfraError where a server does not answer.
@@ -65,7 +67,7 @@ def _language_model(kind: str, path: str, doing: Tell, note: Tell) -> Policy:
         score = LANGUAGE_MODELS[kind](path, doing)
         from mtmc.policies.llm import LlmPolicy
 
-        return LlmPolicy(score, name=kind)
+        return LlmPolicy(score, name=kind, stops=kind != "llm-on")
     except ImportError as error:
         if path:
             raise BadInput(f"{kind} cannot be used: {EXTRA}.") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -24,12 +25,13 @@ Score = Callable[[str, Sequence[Menu]], "list[Tensor]"]
 class LlmPolicy:
     """Takes the likeliest option of each stage; the probability of an action is the product over its stages.
 
-    `hardware` shows the GPU's card.
+    `hardware` shows the GPU's card. Without `stops` it goes on while anything else is legal, as `model` does.
     """
 
     score: Score
     hardware: bool = True
     name: str = "llm"
+    stops: bool = True
     guided: bool = False
     staged: bool = False
 
@@ -42,7 +44,8 @@ class LlmPolicy:
         while level:
             deeper = []
             scored = self.score(before, [options for options, _, _ in level])
-            for (options, chance, chosen), found in zip(level, scored, strict=True):
+            for (options, chance, chosen), raw in zip(level, scored, strict=True):
+                found = raw if self.stops else _going_on(options, raw)
                 best = int(found.argmax())
                 for place, (option, share) in enumerate(zip(options, found.exp().tolist(), strict=True)):
                     here = chosen and place == best
@@ -53,3 +56,9 @@ class LlmPolicy:
                     taken = option.actions[0] if here else taken
             level = deeper
         return Choice(taken, chances)
+
+
+def _going_on(options: Menu, found: Tensor) -> Tensor:
+    """Log-probabilities of a menu with nothing left for `stop`, unless nothing else is there."""
+    stop = found.new_tensor([option.actions[0].family == "stop" for option in options]).bool()
+    return found if bool(stop.all()) else found.masked_fill(stop, -math.inf).log_softmax(-1)

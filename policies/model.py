@@ -64,8 +64,8 @@ class Policy(nn.Module):
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         self._ids = lru_cache(maxsize=TEXTS)(lambda text: array("i", scorer.ids(text)))
-        self._last: list[Tensor] = []
-        self.model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: self._last.append(inputs[0][:, -1]))
+        self._ends, self._last = torch.empty(0), torch.empty(0)
+        self.model.get_output_embeddings().register_forward_pre_hook(self._keep_ends)
 
     @property
     def device(self) -> torch.device:
@@ -76,18 +76,25 @@ class Policy(nn.Module):
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def forward(self, rows: Sequence[Sequence[int]], known: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probabilities float32 [rows, 26] of the labels where `known` (bool [rows, 26]), and values float32 [rows]."""
+        """Log-probabilities float32 [rows, 26] of the labels where `known` (bool [rows, 26]), and values float32 [rows].
+
+        Rows are padded at their ends, which no token before sees: plain causal attention, without a mask.
+        """
         width = max(map(len, rows))
         pad = self.tokenizer.pad_token_id or 0
-        ids = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows], device=self.device)
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self.device)
-        places = (mask.cumsum(-1) - 1).clamp(min=0)
-        self._last.clear()
+        ids = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows], device=self.device)
+        self._ends = torch.tensor([len(row) - 1 for row in rows], device=self.device)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            out = self.model(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=False, logits_to_keep=1)
+            out = self.model(input_ids=ids, use_cache=False)
         logits = out.logits[:, -1].float()[:, self.labels].masked_fill(~known, NEVER)
-        values = self.head(self._last.pop().float())[:, 0]
+        values = self.head(self._last.float())[:, 0]
         return logits.log_softmax(-1), values
+
+    def _keep_ends(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Of the hidden states [rows, tokens, width] that the vocabulary is to see, only each row's last."""
+        (hidden,) = inputs
+        self._last = hidden[torch.arange(len(hidden), device=hidden.device), self._ends]
+        return (self._last[:, None],)
 
     def ids(self, text: str) -> list[int]:
         """Tokens of a text; those of the last texts are kept, for epochs and walks come back to them."""

@@ -60,6 +60,7 @@ from mtmc.trajectories.files import folder
 from mtmc.trajectories.trees import StoredTree
 
 GRADES = 5
+APART = 20.0  # seconds between two checkpoints at least: curves, adapter and checkpoint take seconds themselves
 Item = TypeVar("Item")
 
 
@@ -156,7 +157,8 @@ def train(
     curves = Curves(out, start)
     tell(f"{len(able)} trees, iterations {start + 1} to {settings.iterations}")
 
-    for iteration in range(start + 1, (until.step or settings.iterations) + 1):
+    last, saved = until.step or settings.iterations, time.monotonic()
+    for iteration in range(start + 1, last + 1):
         began, rng = time.monotonic(), Random(f"{settings.seed}:{iteration}")
         allowed = curriculum(able, iteration / settings.iterations, settings.opened)
         walks = [Walk(rng.choice(allowed), settings.horizon, settings.reward, settings.known) for _ in range(settings.walks)]
@@ -176,12 +178,15 @@ def train(
             "seconds/all": time.monotonic() - began,
         }
         curves.add(iteration, figures)
-        curves.draw()
-        policy.save(out / "adapter")
-        state = {"policy": policy.state(), "optimizer": optimizer.state_dict(), "iteration": iteration}
-        write_checkpoint(out / "checkpoint.pt", {**state, "settings": recorded})
         tell(f"iteration {iteration}: {sentence(figures)}")
-        if until.over:
+        over = until.over
+        if over or iteration == last or time.monotonic() - saved >= APART:
+            curves.draw()
+            policy.save(out / "adapter")
+            state = {"policy": policy.state(), "optimizer": optimizer.state_dict(), "iteration": iteration}
+            write_checkpoint(out / "checkpoint.pt", {**state, "settings": recorded})
+            saved = time.monotonic()
+        if over:
             break
     curves.close()
     return curves.rows[-1]
@@ -207,6 +212,7 @@ def roll_out(policy: Policy, walks: Sequence[Walk], settings: Settings, rng: Ran
                 before = prompt.prefix(walk.view, settings.hardware)
                 level.append(Open(walk, before, menu(walk.view.legal), made[place][-1]))
         while level:
+            level.sort(key=lambda at: len(at.prefix))  # rows of like length together, which saves padding
             level = _choose(policy, level, settings.rows, rng)
     policy.train()
     return made
@@ -263,7 +269,7 @@ def update(
     for _ in range(settings.passes):
         order = rng.sample(choices, len(choices))
         for at in range(0, len(order), settings.batch):
-            batch = order[at : at + settings.batch]
+            batch = sorted(order[at : at + settings.batch], key=lambda choice: len(choice.stages[0].row))
             for part in _parts(batch, settings.rows):
                 loss, figures = objective(policy, part, settings)
                 (loss * len(part) / len(batch)).backward()  # type: ignore[no-untyped-call]

@@ -20,7 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -70,7 +70,8 @@ class LocalProcesses:
 
     `cache` is the folder for what is compiled; without one it lives as long as the executor. `trusting`: the candidates are
     programs that our own rules wrote, so they share workers and cache. By default none sees what another has left.
-    `spent` counts seconds of jobs by kind and stage, and of starting workers by kind (`gpu verify`, `gpu start`).
+    `spent` counts seconds of jobs by kind and stage, of starting workers and of waiting for a turn by kind (`gpu verify`,
+    `gpu start`, `gpu wait`).
     """
 
     def __init__(self, cache: Path | None = None, limits: Limits | None = None, trusting: bool = False) -> None:
@@ -184,11 +185,11 @@ class _Lane:
             order = self.addresses.order(job)
             with self._counted(f"{job.kind} start"):
                 failed = self.warden.ready(order)
-            with (
-                turn(self.cache, job.kind == "gpu", job.alone, job.shares),
-                self._counted(f"{job.kind} {job.stage}"),
-            ):
-                outcome = failed or self.warden.run(job, replace(order, data=data, fresh=False))
+            with ExitStack() as held:
+                with self._counted(f"{job.kind} wait"):
+                    held.enter_context(turn(self.cache, job.kind == "gpu", job.alone, job.shares))
+                with self._counted(f"{job.kind} {job.stage}"):
+                    outcome = failed or self.warden.run(job, replace(order, data=data, fresh=False))
             future.set_result(outcome)
         self.warden.end()
 

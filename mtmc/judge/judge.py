@@ -87,9 +87,9 @@ class Judge:
     the local GPU verifies and times, the search at full size, the last judgement at all sizes.
     `floor_ms` is what no program can beat; `baselines` are what the last judgement compares with beside eager (see the
     module). `door` says what the candidates are; `small` that the interpreter can run the problem's own sizes; `fresh` that
-    the last judgement starts new processes; `checks` names its dynamic checks (None: all), `sanitize` adds
-    one call under compute-sanitizer; `search_seconds` is the most that timing a candidate of the search takes. Predictions
-    say what verdicts of this kind would: `device_times` without the host's part (None: where times are measured).
+    the last judgement starts new processes; `checks` names its dynamic checks (None: all), `sanitize` adds one call under
+    compute-sanitizer; `search_seconds` is the most that timing a candidate of the search takes, on `quiet` cores where
+    launching decides. Predictions are of what verdicts time: `device_times` without the host (None: where it is measured).
     """
 
     executor: Executor
@@ -111,6 +111,7 @@ class Judge:
     sanitize: bool = False
     search_seconds: float = SEARCH_SECONDS
     device_times: bool | None = None
+    quiet: bool = True
 
     @cached_property
     def reference(self) -> ReferenceTimes:
@@ -355,7 +356,7 @@ class Judge:
         return [need(outcome, Accuracy) for outcome in outcomes]
 
     def _time(self, program: Program, compiled: Compiled | None, seed: int, final: bool) -> Timing | Verdict:
-        """Measured time; on quiet cores when the launch cost decides, found out beforehand or afterwards."""
+        """Measured time; on quiet cores (if these are asked for) when launching decides, known beforehand or afterwards."""
         job = GpuTimeJob(
             problem=self.problem,
             source=program.source,
@@ -366,10 +367,10 @@ class Judge:
             seconds=self.deadlines.last(self.baselines) if final else self.deadlines.time,
             budget_s=FINAL_SECONDS if final else self.search_seconds,
             whole=final,
-            alone=final or compiled is None or compiled.prediction.device_ms < HOST_BOUND_MS,
+            alone=final or self.quiet and (compiled is None or compiled.prediction.device_ms < HOST_BOUND_MS),
         )
         outcome = self.executor.submit(job).result()
-        if isinstance(outcome, Timing) and outcome.candidate_ms < HOST_BOUND_MS and not job.alone:
+        if self.quiet and isinstance(outcome, Timing) and outcome.candidate_ms < HOST_BOUND_MS and not job.alone:
             outcome = self.executor.submit(replace(job, alone=True)).result()
         return outcome if isinstance(outcome, Timing) else verdict_of(outcome)
 

@@ -25,6 +25,7 @@ SLOW_MS = 100.0  # candidates slower than this are not measured with care
 HOST_ROUNDS = {False: 5, True: 15}  # wall-time rounds in a search, in the last judgement
 GUARD_ROUNDS = 30
 GRAPH_ROUNDS = 20
+BUSY = "the host's times were taken while other work ran on the cores"
 LAUNCH_BOUND = 1.5  # wall time over device time, from which on launching decides
 FIRST_LOOKS = (2, 9)  # the round whose result is looked at first is drawn from these; later ones two or three times as late
 
@@ -275,6 +276,7 @@ class Bench:
         job, extras, candidate_ms = self.job, self.extras, _median(times["candidate"])
         slow, calls = candidate_ms > SLOW_MS, {"reference": self.reference, "candidate": self.candidate}
         extras.host = timing.host_times(calls, self.clock.host_ms, rounds=1 if slow else HOST_ROUNDS[job.whole])
+        extras.notes += [BUSY] * (candidate_ms < HOST_BOUND_MS and not job.alone)
         if job.units:
             split = job.whole and not job.door.foreign
             found = shares.shares(self.module, self.candidate, self.clock, rounds=1 if slow else 5, library=split)

@@ -178,6 +178,11 @@ def test_short_candidates_are_timed_on_quiet_cores() -> None:
     surprise = Scripted(answers(predicted=1.0, GpuTimeJob=timing(0.1)))
     measuring(surprise).judge(PROGRAM)
     assert [job.alone for job in surprise.jobs if isinstance(job, GpuTimeJob)] == [False, True]
+    loud = Scripted(answers(predicted=0.1, GpuTimeJob=timing(0.1)))
+    judge = measuring(loud, quiet=False)
+    judge.judge(PROGRAM)
+    judge.final(PROGRAM)
+    assert [job.alone for job in loud.jobs if isinstance(job, GpuTimeJob)] == [False, True], "the last one still waits"
 
 
 def test_the_last_judgement_is_fresh_in_every_way() -> None:

@@ -64,7 +64,7 @@ def test_the_steps_follow_one_another_and_are_done_once(commands, plan):
     learn(plan, 0, print)
     assert commands.names == ALL and not any("--minutes" in command for command in commands.ran)
     assert (plan.place / "adapter_config.json").read_text() == "4"
-    assert f"cloned=llm:+{plan.out}/bc/adapter" in commands.ran[-1] and "untrained=llm:+" in commands.ran[-1]
+    assert f"cloned=llm-on:+{plan.out}/bc/adapter" in commands.ran[-1] and "untrained=llm-on:+" in commands.ran[-1]
     learn(plan, 0, print)
     assert commands.names == ALL
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -76,6 +77,18 @@ def test_the_probability_of_an_action_is_the_product_over_its_stages(scorer):
     place, group = next((i, option) for i, option in enumerate(MENU) if len(option.actions) > 1)
     first, second = (scorer.by_label(BEFORE, [options])[0].exp() for options in (MENU, menu(group.actions)))
     assert choice.probabilities[group.actions[3].id] == pytest.approx(float(first[place] * second[3]), rel=1e-3)
+
+
+def test_without_stops_it_goes_on_while_anything_else_is_legal() -> None:
+    def stopping(_: str, menus):
+        return [torch.tensor([0.0] * (len(menu) - 1) + [9.0]).log_softmax(-1) for menu in menus]
+
+    assert llm.LlmPolicy(stopping).choose(SEEN, Random(0)).action.family == "stop"
+    choice = llm.LlmPolicy(stopping, stops=False).choose(SEEN, Random(0))
+    assert choice.action.family != "stop" and choice.probabilities[SEEN.stop.id] == 0.0
+    assert sum(choice.probabilities.values()) == pytest.approx(1.0)
+    done = replace(SEEN, legal=(SEEN.stop,))
+    assert llm.LlmPolicy(stopping, stops=False).choose(done, Random(0)).action == SEEN.stop
 
 
 def test_a_folder_names_a_policy_and_what_is_none_is_refused(folder, tmp_path):
