@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc import live, policies, report
 from mtmc.assembly import Judging, Options, Setup, assemble
-from mtmc.judge.cache import made_with
+from mtmc.judge.cache import cache_folder, made_with
+from mtmc.policies import experience
+from mtmc.policies.experience import Experience
 from mtmc.problem import Problem, load
 from mtmc.program import Program
 from mtmc.search import Limits, Search
 from mtmc.step import Step
+from mtmc.trajectories.files import put
 from mtmc.trajectories.store import Ending, Run, RunInfo, last_folder, new_folder
 from mtmc.tree import Tree, faster_than_reference
 from mtmc.verdict import Infra, Verified
@@ -22,6 +25,7 @@ from mtmc.wording import details, result
 if TYPE_CHECKING:
     import torch
 
+OUTCOMES = "outcomes.jsonl"  # in the run folder: what was known when it began
 CONFIRMATIONS = 3  # candidates judged once more at the end before we say that nothing is faster
 
 
@@ -96,14 +100,16 @@ def optimize_problem(
     notes: list[str] = []
     policy = policies.load(options.policy, listener.doing, notes.append)
     setup = assemble(problem, options, listener.doing)
-    setup = replace(setup, notes=(*notes, *setup.notes))
     try:
+        warm = _warm(setup, options)
+        setup = replace(setup, notes=(*notes, *setup.notes, *_said(warm, setup)))
         run = _run_folder(_info(problem, options, setup), folder, resume)
         recorded = run.steps()
         listener.begin(run.info, run.folder, len(recorded))
         known = {step.child: step.verdict for step in recorded if not isinstance(step.verdict, Infra)}
         limits = Limits(options.budget, options.minutes * 60 or math.inf, setup.attainable_ms, options.keep_going)
-        search = Search(setup.moves, setup.judge, policy, limits, options.seed, known, listener.doing, setup.profile)
+        warm = _kept(run, warm, resume)
+        search = Search(setup.moves, setup.judge, policy, limits, options.seed, known, listener.doing, setup.profile, warm)
         try:
             _record(search, setup.first, run, listener)
             ending, interrupted = _confirm(run, search.reason, setup.judge, listener), False
@@ -111,6 +117,7 @@ def optimize_problem(
             ending, interrupted = _stop_early(run), True
     finally:
         setup.judge.close()
+    _remember(run, setup, options)
     run.finish(ending)
     run.write_report(report.text(run))
     return _result(run, ending, interrupted)
@@ -126,6 +133,38 @@ def _record(search: Search, first: Program, run: Run, listener: Listener) -> Non
             run.append(replace(step, index=count), search.programs[step.child])
             count += 1
         listener.judged(step, search.tree)
+
+
+def _warm(setup: Setup, options: Options) -> Experience:
+    """What was measured on this GPU before, here and by those who made mtmc; nothing where times are predicted."""
+    if not (options.warm_start and setup.chip):
+        return Experience()
+    return Experience([*experience.seed(setup.chip), *experience.read(experience.store(cache_folder(), setup.chip))])
+
+
+def _said(warm: Experience, setup: Setup) -> tuple[str, ...]:
+    problems = len({outcome.problem for outcome in warm})
+    sentence = f"Warm start: {len(warm)} measured outcomes of {problems} problems on {setup.chip} corrected the time model."
+    return (sentence,) if problems else ()
+
+
+def _kept(run: Run, warm: Experience, resume: bool) -> Experience:
+    """The outcomes that the run starts from, kept in its folder: a resumed one takes those, so that it chooses the same."""
+    path = run.folder / OUTCOMES
+    if resume:
+        return Experience(experience.read(path))
+    if len(warm):
+        put(path, experience.text(warm))
+    return warm
+
+
+def _remember(run: Run, setup: Setup, options: Options) -> None:
+    """Add what this run measured to the store of its GPU; what is there already changes nothing."""
+    if options.warm_start and setup.chip:
+        steps = run.steps()
+        programs = {step.child: run.program(step.child) for step in steps}
+        found = experience.outcomes(run.info.problem, steps, programs)
+        experience.append(experience.store(cache_folder(), setup.chip), found)
 
 
 def _confirm(run: Run, reason: str, judge: Judging, listener: Listener) -> Ending:
