@@ -101,7 +101,7 @@ def optimize_problem(
     policy = policies.load(options.policy, listener.doing, notes.append)
     setup = assemble(problem, options, listener.doing)
     try:
-        warm = _warm(setup, options)
+        warm = _warm(problem, setup, options)
         setup = replace(setup, notes=(*notes, *setup.notes, *_said(warm, setup)))
         run = _run_folder(_info(problem, options, setup), folder, resume)
         recorded = run.steps()
@@ -135,11 +135,12 @@ def _record(search: Search, first: Program, run: Run, listener: Listener) -> Non
         listener.judged(step, search.tree)
 
 
-def _warm(setup: Setup, options: Options) -> Experience:
+def _warm(problem: Problem, setup: Setup, options: Options) -> Experience:
     """What was measured on this GPU before, here and by those who made mtmc; nothing where times are predicted."""
     if not (options.warm_start and setup.chip):
-        return Experience()
-    return Experience([*experience.seed(setup.chip), *experience.read(experience.store(cache_folder(), setup.chip))])
+        return Experience(own=problem.name)
+    stored = experience.read(experience.store(cache_folder(), setup.chip))
+    return Experience([*experience.seed(setup.chip), *stored], problem.name)
 
 
 def _said(warm: Experience, setup: Setup) -> tuple[str, ...]:
@@ -152,7 +153,7 @@ def _kept(run: Run, warm: Experience, resume: bool) -> Experience:
     """The outcomes that the run starts from, kept in its folder: a resumed one takes those, so that it chooses the same."""
     path = run.folder / OUTCOMES
     if resume:
-        return Experience(experience.read(path))
+        return Experience(experience.read(path), run.info.problem)
     if len(warm):
         put(path, experience.text(warm))
     return warm

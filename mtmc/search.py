@@ -1,9 +1,9 @@
 """Best-first search over the Tree of programs, under a budget.
 
 Three stages: the whole program's structure (fusion), then kernel by kernel by their share of the time, then everything
-again, library calls included; a policy that does not go by stages has only the third. What was measured to help kernels
-like the one at hand (see `policies.experience`) waits for no stage. Within a stage the best program
-that still has something to try is looked at; the policy picks the action. Every decision draws from a generator seeded by
+again, library calls included; a policy that does not go by stages has only the third. What was measured to help kernels like
+the one at hand (see `policies.experience`) waits for no stage. Within a stage the best program that still has something to
+try is looked at; the policy picks the action. Every decision draws from a generator seeded by
 (seed, number of the decision) and every verdict that is already known is taken from `known`, so running the loop again
 over a recorded run replays it, and then goes on.
 """
@@ -100,8 +100,8 @@ class Search:
     """One search. `reason` says in a sentence why it ended; `tree` and `programs` hold what it found.
 
     `known` maps program keys to verdicts of an earlier part of the run; `notify` is told what takes time just now. `profile`
-    is the target, for policies that look at it. `experience` is what was measured before on the GPU that measures; the search
-    adds what it measures itself, and predicted times say what both say.
+    is the target, for policies that look at it. `experience` is what was measured before on the GPU that measures, by which
+    predicted times are corrected; the search adds what it measures itself.
     """
 
     moves: Moves
@@ -126,6 +126,8 @@ class Search:
 
     def steps(self, first: Program) -> Iterator[Step]:
         """Run the search from the first program; each step is yielded as soon as it is judged."""
+        if self.policy.guided:
+            self._predict([first])
         self.notify("judging the first program")
         yield self._judged("", first, None)
         for scope in self._scopes():
@@ -264,7 +266,7 @@ class Search:
             found |= {action.id: ms} if ms is not None else {}
         return found
 
-    def _gain(self, key: str, action: Action, predicted: float = 0.0) -> float | None:
+    def _gain(self, key: str, action: Action, predicted: float | None = None) -> float | None:
         """The log gain that measured outcomes make us expect; None where there are none."""
         return self.experience.gain(self.programs[key], self.tree.verdict(key), action, predicted)
 
@@ -322,7 +324,7 @@ class Search:
         before = self.tree.best
         self.tree.add(step)
         if edit:
-            self.experience.learn(edit.before, self.tree.verdict(parent), step)
+            self.experience.learn((edit.before, self.tree.verdict(parent), self._predicted.get(parent)), step)
         if self.tree.best != before:  # what cost time there may pay here
             self._hints = {name: ratio for name, ratio in self._hints.items() if ratio <= DISCOURAGING}
         return step

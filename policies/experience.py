@@ -1,19 +1,23 @@
-"""Experience: what tuning actions gained when they were measured, and what to expect of them on a kernel like those.
+"""Experience: what tuning actions gained when they were measured, and by how much the time model was wrong about them.
 
-The time model ranks tiles, warps and stages of one kernel badly, while their measured outcomes are nearly the same from
-problem to problem. So every measured step that changes how one kernel runs (fusions are predicted well) is kept by the GPU
-it was measured on, the kernel as it was, and the action, as the log of the kernel's own time before over after. What an
-action is expected to gain is a mean shrunk towards the model's word g0, first over all sizes, then over kernels of the same
-size (decade of milliseconds):
+The model ranks tiles of matrix products badly, and is wrong about them by nearly the same in problem after problem. So of
+every measured step that changes how one kernel runs (fusions are predicted well) two numbers are kept, by the GPU that
+measured it, the kernel as it was, and the action. The gain is the log of the kernel's own time t before over t' after; where
+the kernel has the share s of the program's time, that changes by the factor 1 - s * (1 - t'/t). The surprise is the log gain
+of the program, by that factor, less the predicted one, over s: where the kernel has another share the surprise has it too.
 
-    g = (PRIOR * g0 + sum of m_p) / (PRIOR + number of problems),    m_p: mean of the gains measured in problem p
+Where nothing is predicted yet, a shrunken mean of gains says what to expect; to a prediction one of surprises is added. With
+m the mean over problems of their means m_p,
 
-This is the posterior mean of a normal gain whose prior is the prediction, PRIOR being the variance of gains between problems
-over the variance of the model's error (Gelman et al., Bayesian Data Analysis, 2.5). Problems count, not steps: those of one
-problem tell little more than one of them. Gains are of kernels, not of programs, so that they hold where the kernel has
-another share of the time: with share s the program's time changes by the factor 1 - s * (1 - exp(-g)).
+    r = m * max(0, 1 - v / (P * m^2)),    v = (SPREAD^2 + sum of (m_p - m)^2) / P,    P problems
 
-What a search measures is added as it goes on under a name of its own, so equal kernels of one program learn of each other.
+which is the posterior mean of a normal number around zero whose variance is estimated from the same numbers (empirical
+Bayes; Efron and Morris 1973): what problems agree on is believed, what is smaller than their disagreement is not. SPREAD
+stands for one more problem. Problems count, not steps: those of one problem
+tell little more than one of them. The same is done once more with what kernels of the same size (decade of milliseconds)
+differ by from r.
+
+What a search measures is added as it goes on, and believed at once: equal kernels of one program learn of each other.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import fcntl
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -40,17 +44,24 @@ from mtmc.step import Step
 from mtmc.trajectories.files import folder
 from mtmc.verdict import Timing, Verdict, Verified
 
-PRIOR = 1.0  # problems that the model's prediction counts for
+SPREAD = 0.1  # of gains and of surprises from problem to problem, as the H200's outcomes have it
+MOST = 1.0  # a larger surprise says that the model had the shares wrong, and is taken for this
+SEVERAL = 2  # other problems that must be known before they are believed
+SMALL = 0.05  # a kernel with less of the program's time tells nothing
 LINES = 20_000  # the newest ones of a store are read
-LEAST = 1 / 64  # of a kernel's time is left at least, whatever was predicted
 OTHERS = ("fusion", "library", "repair", "stop")  # families that change which kernels there are, or answer a fault
-HERE = "this search"
 TELLING = re.compile(r"ieee|(tf32|fp16|bf16)(x\d)?|max|min|sum|reduce|cumsum")  # operations that decide how a kernel runs
+
+Before = tuple[Program, Verdict, float | None]
+"""Where a step starts: the program, its verdict, its predicted time (ms)."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One measured step. `kernel` and `action` are texts (see `Place`), `gain` is log(time before / time after)."""
+    """One measured step. `kernel` and `action` are texts (see `Place`).
+
+    `size` is the decade of the kernel's time in ms; for `gain` and `surprise`, None without a prediction, see above.
+    """
 
     problem: str
     step: str
@@ -58,6 +69,7 @@ class Outcome:
     action: str
     size: int
     gain: float
+    surprise: float | None
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,10 @@ class Place:
     size: int
     share: float
 
+    def of_program(self, gain: float) -> float:
+        """The log gain of the program that a log gain of the kernel means."""
+        return -log(1 - self.share * (1 - exp(-gain)))
+
     @staticmethod
     def of(program: Program, verdict: Verdict, action: Action) -> Place | None:
         """None where nothing was measured, or the action is not one of tuning a kernel."""
@@ -87,9 +103,13 @@ class Place:
 
 
 class Experience:
-    """Outcomes, by kernel and action. An empty one knows nothing and changes nothing."""
+    """Outcomes, by kernel and action. An empty one knows nothing and changes nothing.
 
-    def __init__(self, outcomes: Iterable[Outcome] = ()) -> None:
+    `own` is the problem at hand: of others one alone is not believed, since only several tell how far problems agree.
+    """
+
+    def __init__(self, outcomes: Iterable[Outcome] = (), own: str = "") -> None:
+        self.own = own
         self._known: dict[tuple[str, str], dict[tuple[str, str], Outcome]] = {}
         for outcome in outcomes:
             self.add(outcome)
@@ -104,39 +124,51 @@ class Experience:
         """Take in an outcome; the same step measured again replaces what it was."""
         self._known.setdefault((outcome.kernel, outcome.action), {})[outcome.problem, outcome.step] = outcome
 
-    def learn(self, before: Program, verdict: Verdict, step: Step) -> None:
+    def learn(self, before: Before, step: Step) -> None:
         """Take in a step that the search at hand has just measured."""
-        if outcome := measured(HERE, before, verdict, step):
+        if outcome := measured(self.own, before, step):
             self.add(outcome)
 
-    def gain(self, program: Program, verdict: Verdict, action: Action, predicted: float = 0.0) -> float | None:
-        """Expected log gain of the whole program, whose `predicted` log gain is the model's; None where nothing is known."""
+    def gain(self, program: Program, verdict: Verdict, action: Action, predicted: float | None = None) -> float | None:
+        """Log gain of the whole program to expect, where the model says `predicted` or says nothing; None where unknown."""
         place = Place.of(program, verdict, action) if self._known else None
-        found = self._known.get((place.kernel, place.action)) if place else None
-        if not place or not found:
+        number = self.expected(place, predicted is not None) if place else None
+        if not place or number is None:
             return None
-        local = -log(max(1 - (1 - exp(-predicted)) / place.share, LEAST))
-        return -log(1 - place.share * (1 - exp(-_shrunken(found.values(), place.size, local))))
+        return place.of_program(number) if predicted is None else predicted + place.share * number
+
+    def expected(self, place: Place, predicted: bool) -> float | None:
+        """The surprise to expect at a place where there is a prediction, else the gain; None where nothing is believed."""
+        found = self._known.get((place.kernel, place.action), {}).values()
+        said = [(o.problem, o.size, o.surprise if predicted else o.gain) for o in found]
+        numbers = [(problem, size, number) for problem, size, number in said if number is not None]
+        problems = {problem for problem, *_ in numbers}
+        return _expected(numbers, place.size) if self.own in problems or len(problems) >= SEVERAL else None
 
 
-def measured(problem: str, before: Program, verdict: Verdict, step: Step) -> Outcome | None:
-    """What a step from a program with its verdict says; None where nothing was measured, or the kernel is gone."""
-    place = Place.of(before, verdict, step.action) if step.action else None
+def measured(problem: str, before: Before, step: Step) -> Outcome | None:
+    """What a step says; None where it was not measured, before or after, or the kernel is gone."""
+    program, verdict, here = before
+    place = Place.of(program, verdict, step.action) if step.action else None
     then, now = _measured(verdict), _measured(step.verdict)
-    if not place or not then or not now or not step.action or not now.kernels_ms.get(step.action.region):
+    if not (place and then and now and step.action) or place.share < SMALL:
         return None
-    gain = log(then.kernels_ms[step.action.region] / now.kernels_ms[step.action.region])
-    name = f"{step.parent[:8]}>{step.child[:8]}"
-    return Outcome(problem, name, place.kernel, place.action, place.size, round(gain, 4))
+    region, name = step.action.region, f"{step.parent[:8]}>{step.child[:8]}"
+    if not now.kernels_ms.get(region):
+        return None
+    gain = log(then.kernels_ms[region] / now.kernels_ms[region])
+    surprise = None
+    if here and step.predicted_ms:
+        surprise = (place.of_program(gain) - log(here / step.predicted_ms)) / place.share
+        surprise = round(max(-MOST, min(surprise, MOST)), 4)
+    return Outcome(problem, name, place.kernel, place.action, place.size, round(gain, 4), surprise)
 
 
 def outcomes(problem: str, steps: Iterable[Step], programs: Mapping[str, Program]) -> list[Outcome]:
     """What the steps of a problem say, oldest first; `programs` by key."""
     steps = list(steps)
-    verdicts = {step.child: step.verdict for step in steps}
-    found = (
-        measured(problem, programs[s.parent], verdicts[s.parent], s) for s in steps if s.parent and s.parent in verdicts
-    )
+    at = {step.child: (programs[step.child], step.verdict, step.predicted_ms) for step in steps}
+    found = (measured(problem, at[step.parent], step) for step in steps if step.parent in at)
     return [outcome for outcome in found if outcome]
 
 
@@ -186,15 +218,23 @@ def _parsed(lines: str) -> list[Outcome]:
     return found
 
 
-def _shrunken(found: Iterable[Outcome], size: int, prior: float) -> float:
-    """The formula above: over all sizes, then over the same one."""
-    found = list(found)
-    for wanted in (found, [outcome for outcome in found if outcome.size == size]):
-        problems: dict[str, list[float]] = {}
-        for outcome in wanted:
-            problems.setdefault(outcome.problem, []).append(outcome.gain)
-        prior = (PRIOR * prior + sum(map(fmean, problems.values()))) / (PRIOR + len(problems))
-    return prior
+def _expected(known: Sequence[tuple[str, int, float]], size: int) -> float:
+    """The formula above on (problem, size, number): over all sizes, then over the same one."""
+    everywhere = _shrunken([(problem, number) for problem, _, number in known])
+    return everywhere + _shrunken([(problem, number - everywhere) for problem, other, number in known if other == size])
+
+
+def _shrunken(known: Iterable[tuple[str, float]]) -> float:
+    """Mean over problems of their means, shrunk towards 0."""
+    problems: dict[str, list[float]] = {}
+    for problem, number in known:
+        problems.setdefault(problem, []).append(number)
+    means = [fmean(numbers) for numbers in problems.values()]
+    mean = fmean(means) if means else 0.0
+    if not mean:
+        return 0.0
+    variance = (SPREAD**2 + sum((m - mean) ** 2 for m in means)) / len(means)
+    return mean * max(0.0, 1 - variance / (len(means) * mean**2))
 
 
 def _measured(verdict: Verdict) -> Timing | None:
@@ -225,6 +265,7 @@ def _words(name: str, kernel: str, launcher: str, dtype: str) -> str:
     loops = [" ".join(option for option in loop.split() if "=" in option) or "loop" for loop in written.loops]
     tile = [f"{name}={value}" for name, value in written.constants]
     ways = ["descriptors"] * (".load([" in kernel) + ["evicts"] * ("eviction_policy" in kernel)
+    counts = dict((what, count) for count, what in written.counts)
+    if not counts["dot"]:  # tensors read and written decide the time; beside a product they do not
+        ways += [f"loads={counts['load']}", f"stores={counts['store']}"]
     return " ".join([dtype, *operations, *loops, *tile, *ways, f"warps={warps}", f"stages={stages}"])
-
-
