@@ -145,8 +145,8 @@ def _warm(problem: Problem, setup: Setup, options: Options) -> Experience:
 
 def _said(warm: Experience, setup: Setup) -> tuple[str, ...]:
     problems = len({outcome.problem for outcome in warm})
-    sentence = f"Warm start: {len(warm)} measured outcomes of {problems} problems on {setup.chip} corrected the time model."
-    return (sentence,) if problems else ()
+    known = f"{len(warm)} outcomes measured on {setup.chip} in searches of {problems} problem{'s' * (problems != 1)}"
+    return (f"Warm start: where kernels are alike, the time model is corrected by {known}.",) if problems else ()
 
 
 def _kept(run: Run, warm: Experience, resume: bool) -> Experience:

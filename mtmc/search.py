@@ -24,6 +24,7 @@ from mtmc.action import Action, Edit
 from mtmc.errors import Illegal
 from mtmc.hardware_profiles import Profile
 from mtmc.policies.experience import Experience
+from mtmc.policies.greedy import GAIN
 from mtmc.policies.policy import NEUTRAL, Choice, Policy, View
 from mtmc.program import Program
 from mtmc.step import Step
@@ -239,14 +240,15 @@ class Search:
         return self.policy.choose(view, random.Random(f"{self.seed}:{self._decisions}"))
 
     def _predictions(self, key: str, legal: list[Action]) -> dict[str, float]:
-        """Predicted times (ms) of at most LOOKAHEAD actions: those that looked good before first, new ones kind by kind.
+        """Predicted times (ms) of at most LOOKAHEAD actions: those that looked good before, then new ones kind by kind.
 
         Where measured outcomes alone make some a gain and the prediction agrees, nothing else is compiled.
         """
         expected = {action.id: self._expected(key, action) for action in legal}
-        hints = self._hints | {name: math.exp(-gain) for name, gain in expected.items() if gain}
+        telling = {name: math.exp(-gain) for name, gain in expected.items() if not -math.log(DISCOURAGING) <= gain < PROVEN}
+        hints = self._hints | telling
         hopeful = [action for action in _in_turn(legal) if hints.get(action.id, 1.0) <= DISCOURAGING]
-        hopeful.sort(key=lambda action: hints.get(action.id, 1.0))
+        hopeful.sort(key=lambda action: _rank(hints.get(action.id)))
         proven = [action for action in hopeful if expected[action.id] >= PROVEN]
         here = self._predict([self.programs[key]])[0] or math.inf
         found = self._informed(key, proven[:LOOKAHEAD])
@@ -328,6 +330,11 @@ class Search:
         if self.tree.best != before:  # what cost time there may pay here
             self._hints = {name: ratio for name, ratio in self._hints.items() if ratio <= DISCOURAGING}
         return step
+
+
+def _rank(hint: float | None) -> float:
+    """Order of a hint: what looked like a gain, then what nobody looked at, then what looked like none."""
+    return 1.0 if hint is None else hint if hint < GAIN else 1.0 + hint
 
 
 def _in_turn(actions: list[Action]) -> list[Action]:

@@ -263,7 +263,7 @@ def _words(name: str, kernel: str, launcher: str, dtype: str) -> str:
     written = card.written(alone, name)
     operations = sorted(operation for operation in written.operations if TELLING.fullmatch(operation))
     loops = [" ".join(option for option in loop.split() if "=" in option) or "loop" for loop in written.loops]
-    tile = [f"{name}={value}" for name, value in written.constants]
+    tile = [f"{name}={value}" for name, value in written.constants if name != "GROUP"]  # the order of tiles, none of them
     ways = ["descriptors"] * (".load([" in kernel) + ["evicts"] * ("eviction_policy" in kernel)
     counts = dict((what, count) for count, what in written.counts)
     if not counts["dot"]:  # tensors read and written decide the time; beside a product they do not
