@@ -55,9 +55,9 @@ def _margin(action: Action, view: View) -> float:
 
     What measured outcomes speak of leaves no room for doubt, and a gain below the noise could not be told from none.
     """
-    gain = min(GAIN, 1 - view.noise)
     if action.id in view.seen:
-        return gain
+        return 1 - view.noise
+    gain = min(GAIN, 1 - view.noise)
     if view.losing:
         return LOSING
     if view.measured and view.failures < PATIENCE:
