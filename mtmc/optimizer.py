@@ -11,7 +11,7 @@ from mtmc import live, policies, report
 from mtmc.assembly import Judging, Options, Setup, assemble
 from mtmc.judge.cache import cache_folder, made_with
 from mtmc.policies import experience
-from mtmc.policies.experience import Experience
+from mtmc.policies.experience import Experience, Outcome
 from mtmc.problem import Problem, load
 from mtmc.program import Program
 from mtmc.search import Limits, Search
@@ -102,13 +102,14 @@ def optimize_problem(
     setup = assemble(problem, options, listener.doing)
     try:
         warm = _warm(problem, setup, options)
-        setup = replace(setup, notes=(*notes, *setup.notes, *_said(warm, setup)))
+        setup = replace(setup, notes=(*notes, *setup.notes, *(_said(warm, setup) if policy.guided else ())))
         run = _run_folder(_info(problem, options, setup), folder, resume)
         recorded = run.steps()
         listener.begin(run.info, run.folder, len(recorded))
         known = {step.child: step.verdict for step in recorded if not isinstance(step.verdict, Infra)}
         limits = Limits(options.budget, options.minutes * 60 or math.inf, setup.attainable_ms, options.keep_going)
         warm = _kept(run, warm, resume)
+        before = frozenset(warm)
         search = Search(setup.moves, setup.judge, policy, limits, options.seed, known, listener.doing, setup.profile, warm)
         try:
             _record(search, setup.first, run, listener)
@@ -117,7 +118,7 @@ def optimize_problem(
             ending, interrupted = _stop_early(run), True
     finally:
         setup.judge.close()
-    _remember(run, setup, options)
+    _remember(warm, before, setup, options)
     run.finish(ending)
     run.write_report(report.text(run))
     return _result(run, ending, interrupted)
@@ -159,12 +160,10 @@ def _kept(run: Run, warm: Experience, resume: bool) -> Experience:
     return warm
 
 
-def _remember(run: Run, setup: Setup, options: Options) -> None:
-    """Add what this run measured to the store of its GPU; what is there already changes nothing."""
+def _remember(warm: Experience, before: frozenset[Outcome], setup: Setup, options: Options) -> None:
+    """Add what the search has measured to the store of its GPU."""
     if options.warm_start and setup.chip:
-        steps = run.steps()
-        programs = {step.child: run.program(step.child) for step in steps}
-        found = experience.outcomes(run.info.problem, steps, programs)
+        found = [outcome for outcome in warm if outcome not in before]
         experience.append(experience.store(cache_folder(), setup.chip), found)
 
 

@@ -127,8 +127,6 @@ class Search:
 
     def steps(self, first: Program) -> Iterator[Step]:
         """Run the search from the first program; each step is yielded as soon as it is judged."""
-        if self.policy.guided:
-            self._predict([first])
         self.notify("judging the first program")
         yield self._judged("", first, None)
         for scope in self._scopes():
