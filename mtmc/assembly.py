@@ -39,6 +39,7 @@ class Options:
     `budget` counts candidates, `minutes` wall time (0: no limit). `cache_days` 0 neither reads nor writes the cache of
     verdicts. `keep_going` searches on where PyTorch is already within 5 % of what the hardware needs. `library` allows
     actions that give a region back to PyTorch. `baselines` are what the last judgement compares with beside eager;
+    `warm_start` lets what earlier searches measured on this GPU correct the model, and adds what this one measures.
     `timing_seconds` is the most that timing one candidate of the search takes; `device_times` and `quiet` as in
     `judge.Judge`.
     """
@@ -55,6 +56,7 @@ class Options:
     library: bool = True
     baselines: tuple[str, ...] = DEFAULT
     timing_seconds: float = SEARCH_SECONDS
+    warm_start: bool = True
     device_times: bool | None = None
     quiet: bool = True
 
@@ -76,7 +78,8 @@ class Setup:
     """The roles for one problem.
 
     `notes` are sentences for the user: what stays a PyTorch call and why, whether the chip that measures is the target.
-    `attainable_ms` is the time that good kernels come down to (0: unknown).
+    `attainable_ms` is the time that good kernels come down to (0: unknown). `chip` is the profile's name of the GPU that
+    measures, empty where times are predicted.
     """
 
     first: Program
@@ -86,6 +89,7 @@ class Setup:
     measured: bool
     notes: tuple[str, ...] = ()
     attainable_ms: float = 0.0
+    chip: str = ""
 
 
 def assemble(
@@ -150,7 +154,8 @@ def _assemble(
     degenerate = (judge.trivial.sentence,) if judge.trivial.degenerate else ()
     notes = (*degenerate, *_other_chip(local, profile), *_kept(lowering), *judge.reference.notes)
     moves = Rules(lowering.graph or Graph((), None), profile, options.precision, options.library)
-    return Setup(lowering.program, moves, judge, profile, local is not None, notes, least.attainable_ms)
+    chip = local.name if local else ""
+    return Setup(lowering.program, moves, judge, profile, local is not None, notes, least.attainable_ms, chip)
 
 
 SMALL = 10_000_000  # elements of all inputs up to which a model is run on the CPU to see what it returns

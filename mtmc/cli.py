@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -74,6 +74,7 @@ class Precision(StrEnum):
 
 BASELINES = "compile-default"
 POLICY = "Who picks the next action: greedy, random, model, llm or llm:PATH[+ADAPTER] (docs/policy.md)."
+COLD = "Neither use nor keep what searches measured on this GPU."
 MEASURE = "Time on the local GPU, or model the time. Default: measure where there is a GPU."
 Search = {"rich_help_panel": "Search"}
 Judging = {"rich_help_panel": "Judging"}
@@ -93,6 +94,7 @@ def optimize_command(  # noqa: PLR0913  one parameter an option
     seed: Annotated[int, typer.Option(help="Equal seeds give equal runs where times are predicted.", **Search)] = 0,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Even where PyTorch is at the floor.", **Search)] = False,
     no_library: Annotated[bool, typer.Option("--no-library", help="Give no region back to PyTorch.", **Search)] = False,
+    no_warm_start: Annotated[bool, typer.Option("--no-warm-start", help=COLD, **Search)] = False,
     measure: Annotated[bool | None, typer.Option("--measure/--predict", help=MEASURE, **Judging)] = None,
     precision: Annotated[Precision, typer.Option(help="strict: no worse than eager.", **Judging)] = Precision.strict,
     cache_ttl: Annotated[float, typer.Option(min=0, help="Days for which verdicts are reused.", **Judging)] = 7.0,
@@ -108,6 +110,7 @@ def optimize_command(  # noqa: PLR0913  one parameter an option
     problem = _problem(file, entry, inputs, init)
     days = 0.0 if no_cache else cache_ttl
     options = Options(gpu, policy, budget, minutes, seed, precision, measure, days, keep_going, not no_library)
+    options = replace(options, warm_start=not no_warm_start)
     result = _run(problem, options, run, resume, quiet)
     if as_json:
         print(json.dumps(_facts(result)))

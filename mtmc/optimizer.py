@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc import live, policies, report
 from mtmc.assembly import Judging, Options, Setup, assemble
-from mtmc.judge.cache import made_with
+from mtmc.judge.cache import cache_folder, made_with
+from mtmc.policies import experience
+from mtmc.policies.experience import Experience, Outcome
 from mtmc.problem import Problem, load
 from mtmc.program import Program
 from mtmc.search import Limits, Search
 from mtmc.step import Step
+from mtmc.trajectories.files import put
 from mtmc.trajectories.store import Ending, Run, RunInfo, last_folder, new_folder
 from mtmc.tree import Tree, faster_than_reference
 from mtmc.verdict import Infra, Verified
@@ -22,6 +25,7 @@ from mtmc.wording import details, result
 if TYPE_CHECKING:
     import torch
 
+OUTCOMES = "outcomes.jsonl"  # in the run folder: what was known when it began
 CONFIRMATIONS = 3  # candidates judged once more at the end before we say that nothing is faster
 
 
@@ -96,14 +100,17 @@ def optimize_problem(
     notes: list[str] = []
     policy = policies.load(options.policy, listener.doing, notes.append)
     setup = assemble(problem, options, listener.doing)
-    setup = replace(setup, notes=(*notes, *setup.notes))
     try:
+        warm = _warm(problem, setup, options)
+        setup = replace(setup, notes=(*notes, *setup.notes, *(_said(warm, setup) if policy.guided else ())))
         run = _run_folder(_info(problem, options, setup), folder, resume)
         recorded = run.steps()
         listener.begin(run.info, run.folder, len(recorded))
         known = {step.child: step.verdict for step in recorded if not isinstance(step.verdict, Infra)}
         limits = Limits(options.budget, options.minutes * 60 or math.inf, setup.attainable_ms, options.keep_going)
-        search = Search(setup.moves, setup.judge, policy, limits, options.seed, known, listener.doing, setup.profile)
+        warm = _kept(run, warm, resume)
+        before = frozenset(warm)
+        search = Search(setup.moves, setup.judge, policy, limits, options.seed, known, listener.doing, setup.profile, warm)
         try:
             _record(search, setup.first, run, listener)
             ending, interrupted = _confirm(run, search.reason, setup.judge, listener), False
@@ -111,6 +118,7 @@ def optimize_problem(
             ending, interrupted = _stop_early(run), True
     finally:
         setup.judge.close()
+    _remember(warm, before, setup, options)
     run.finish(ending)
     run.write_report(report.text(run))
     return _result(run, ending, interrupted)
@@ -126,6 +134,37 @@ def _record(search: Search, first: Program, run: Run, listener: Listener) -> Non
             run.append(replace(step, index=count), search.programs[step.child])
             count += 1
         listener.judged(step, search.tree)
+
+
+def _warm(problem: Problem, setup: Setup, options: Options) -> Experience:
+    """What was measured on this GPU before, here and by those who made mtmc; nothing where times are predicted."""
+    if not (options.warm_start and setup.chip):
+        return Experience(own=problem.name)
+    stored = experience.read(experience.store(cache_folder(), setup.chip))
+    return Experience([*experience.seed(setup.chip), *stored], problem.name)
+
+
+def _said(warm: Experience, setup: Setup) -> tuple[str, ...]:
+    problems = len({outcome.problem for outcome in warm})
+    known = f"{len(warm)} outcomes measured on {setup.chip} in searches of {problems} problem{'s' * (problems != 1)}"
+    return (f"Warm start: where kernels are alike, the time model is corrected by {known}.",) if problems else ()
+
+
+def _kept(run: Run, warm: Experience, resume: bool) -> Experience:
+    """The outcomes that the run starts from, kept in its folder: a resumed one takes those, so that it chooses the same."""
+    path = run.folder / OUTCOMES
+    if resume:
+        return Experience(experience.read(path), run.info.problem)
+    if len(warm):
+        put(path, experience.text(warm))
+    return warm
+
+
+def _remember(warm: Experience, before: frozenset[Outcome], setup: Setup, options: Options) -> None:
+    """Add what the search has measured to the store of its GPU."""
+    if options.warm_start and setup.chip:
+        found = [outcome for outcome in warm if outcome not in before]
+        experience.append(experience.store(cache_folder(), setup.chip), found)
 
 
 def _confirm(run: Run, reason: str, judge: Judging, listener: Listener) -> Ending:

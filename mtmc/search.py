@@ -1,8 +1,9 @@
 """Best-first search over the Tree of programs, under a budget.
 
 Three stages: the whole program's structure (fusion), then kernel by kernel by their share of the time, then everything
-again, library calls included; a policy that does not go by stages has only the third. Within a stage the best program
-that still has something to try is looked at; the policy picks the action. Every decision draws from a generator seeded by
+again, library calls included; a policy that does not go by stages has only the third. What was measured to help kernels like
+the one at hand (see `policies.experience`) waits for no stage. Within a stage the best program that still has something to
+try is looked at; the policy picks the action. Every decision draws from a generator seeded by
 (seed, number of the decision) and every verdict that is already known is taken from `known`, so running the loop again
 over a recorded run replays it, and then goes on.
 """
@@ -22,6 +23,8 @@ from mtmc import reward
 from mtmc.action import Action, Edit
 from mtmc.errors import Illegal
 from mtmc.hardware_profiles import Profile
+from mtmc.policies.experience import Experience
+from mtmc.policies.greedy import GAIN
 from mtmc.policies.policy import NEUTRAL, Choice, Policy, View
 from mtmc.program import Program
 from mtmc.step import Step
@@ -31,6 +34,7 @@ from mtmc.verdict import Verdict
 NEAR_FLOOR = 1.05  # a program within 5 % of what good kernels come down to has nothing left to win
 LOOKAHEAD = 12  # actions predicted for one decision
 DISCOURAGING = 1.05  # what was predicted to cost more than 5 % waits for another best program to be predicted again
+PROVEN = 0.02  # an expected log gain, by measured outcomes alone, that makes an action come first
 MINOR = 0.02  # kernels with less than this share of the time are not tuned by a guided search
 
 
@@ -97,7 +101,8 @@ class Search:
     """One search. `reason` says in a sentence why it ended; `tree` and `programs` hold what it found.
 
     `known` maps program keys to verdicts of an earlier part of the run; `notify` is told what takes time just now. `profile`
-    is the target, for policies that look at it.
+    is the target, for policies that look at it. `experience` is what was measured before on the GPU that measures, by which
+    predicted times are corrected; the search adds what it measures itself.
     """
 
     moves: Moves
@@ -108,6 +113,7 @@ class Search:
     known: Mapping[str, Verdict] = field(default_factory=dict)
     notify: Callable[[str], None] = lambda _: None
     profile: Profile | None = None
+    experience: Experience = field(default_factory=Experience)
 
     def __post_init__(self) -> None:
         self.tree, self.reason = Tree(), ""
@@ -210,7 +216,8 @@ class Search:
         if not verdict.correct:
             return actions
         minor = self._minor(key)
-        return [a for a in actions if scope.holds(a) and not (a.region in minor and not structural(a))]
+        fitting = [a for a in actions if not (a.region in minor and not structural(a))]
+        return [a for a in fitting if scope.holds(a) or self._expected(key, a) >= PROVEN]
 
     def _minor(self, key: str) -> frozenset[str]:
         """Units of a program whose share of its time is too small to be worth a candidate."""
@@ -226,18 +233,46 @@ class Search:
         best_ms = self._predict([self.programs[best]])[0] if best and self.policy.guided else None
         view = View.at(self.tree, self.programs[key], (*legal, self._proposals[key][-1]), predicted, best_ms)
         self._decisions += 1
-        view = replace(view, profile=self.profile)
+        seen = frozenset(action.id for action in legal if action.id in predicted and self._gain(key, action) is not None)
+        view = replace(view, profile=self.profile, seen=seen)
         return self.policy.choose(view, random.Random(f"{self.seed}:{self._decisions}"))
 
     def _predictions(self, key: str, legal: list[Action]) -> dict[str, float]:
-        """Predicted times (ms) of at most LOOKAHEAD actions: those that looked good before first, new ones kind by kind."""
-        hopeful = [action for action in _in_turn(legal) if self._hints.get(action.id, 1.0) <= DISCOURAGING]
-        hopeful.sort(key=lambda action: self._hints.get(action.id, 1.0))
-        edits = {action.id: edit for action in hopeful[:LOOKAHEAD] if (edit := self._edit(key, action))}
+        """Predicted times (ms) of at most LOOKAHEAD actions: those that looked good before, then new ones kind by kind.
+
+        Where measured outcomes alone make some a gain and the prediction agrees, nothing else is compiled.
+        """
+        expected = {action.id: self._expected(key, action) for action in legal}
+        telling = {name: math.exp(-gain) for name, gain in expected.items() if not -math.log(DISCOURAGING) <= gain < PROVEN}
+        hints = self._hints | telling
+        hopeful = [action for action in _in_turn(legal) if hints.get(action.id, 1.0) <= DISCOURAGING]
+        hopeful.sort(key=lambda action: _rank(hints.get(action.id)))
+        proven = [action for action in hopeful if expected[action.id] >= PROVEN]
+        here = self._predict([self.programs[key]])[0] or math.inf
+        found = self._informed(key, proven[:LOOKAHEAD])
+        if not any(ms * (1 + PROVEN) < here for ms in found.values()):
+            found |= self._informed(key, [action for action in hopeful[:LOOKAHEAD] if action.id not in found])
+        return found
+
+    def _informed(self, key: str, actions: list[Action]) -> dict[str, float]:
+        """Predicted times (ms) of the programs that actions lead to, as measured outcomes correct them."""
+        edits = {action: edit for action in actions if (edit := self._edit(key, action))}
         here, *times = self._predict([self.programs[key], *(edit.after for edit in edits.values())])
-        found = dict(zip(edits, times, strict=True))
-        self._hints.update({name: ms / here if ms else math.inf for name, ms in found.items() if here})
-        return {name: ms for name, ms in found.items() if ms is not None}
+        found: dict[str, float] = {}
+        for action, ms in zip(edits, times, strict=True):
+            if ms and here and (gain := self._gain(key, action, math.log(here / ms))) is not None:
+                ms = here * math.exp(-gain)
+            self._hints |= {action.id: ms / here if ms else math.inf} if here else {}
+            found |= {action.id: ms} if ms is not None else {}
+        return found
+
+    def _gain(self, key: str, action: Action, predicted: float | None = None) -> float | None:
+        """The log gain that measured outcomes make us expect; None where there are none."""
+        return self.experience.gain(self.programs[key], self.tree.verdict(key), action, predicted)
+
+    def _expected(self, key: str, action: Action) -> float:
+        """The same where nothing is predicted yet; without outcomes 0."""
+        return self._gain(key, action) or 0.0
 
     def _predict(self, programs: Sequence[Program]) -> list[float | None]:
         new = {program.key: program for program in programs if program.key not in self._predicted}
@@ -288,9 +323,16 @@ class Search:
         self.programs.setdefault(program.key, program)
         before = self.tree.best
         self.tree.add(step)
+        if edit:
+            self.experience.learn((edit.before, self.tree.verdict(parent), self._predicted.get(parent)), step)
         if self.tree.best != before:  # what cost time there may pay here
             self._hints = {name: ratio for name, ratio in self._hints.items() if ratio <= DISCOURAGING}
         return step
+
+
+def _rank(hint: float | None) -> float:
+    """Order of a hint: what looked like a gain, then what nobody looked at, then what looked like none."""
+    return 1.0 if hint is None else hint if hint < GAIN else 1.0 + hint
 
 
 def _in_turn(actions: list[Action]) -> list[Action]:

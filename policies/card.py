@@ -91,9 +91,14 @@ def _known(verdict: Verdict) -> tuple[Timing | None, dict[str, Launch]]:
     return verdict.timing, {launch.kernel: launch for launch in reversed(verdict.launches)}
 
 
-def _kernel(program: Program, name: str, share: float, launch: Launch | None) -> Kernel:
+def written(program: Program, name: str) -> Written:
+    """What the text of a unit says."""
     texts = [program.text(region) if region in program.regions else "" for region in (f"{name}_kernel", f"launch_{name}")]
-    return Kernel(name, share, _written(name, *texts), launch)
+    return _written(name, *texts)
+
+
+def _kernel(program: Program, name: str, share: float, launch: Launch | None) -> Kernel:
+    return Kernel(name, share, written(program, name), launch)
 
 
 @lru_cache(maxsize=1 << 15)  # programs of a tree share most kernels

@@ -51,10 +51,16 @@ def _worth_a_try(action: Action, view: View) -> bool:
 
 
 def _margin(action: Action, view: View) -> float:
-    """By how much the prediction may be above the best program's for the action to be tried."""
+    """By how much the prediction may be above the best program's for the action to be tried.
+
+    What measured outcomes speak of leaves no room for doubt, and a gain below the noise could not be told from none.
+    """
+    if action.id in view.seen:
+        return 1 - view.noise
+    gain = min(GAIN, 1 - view.noise)
     if view.losing:
         return LOSING
     if view.measured and view.failures < PATIENCE:
         return DOUBT
     plateau = action.family == "fusion" and not view.failures  # one from each program: else all orders would be tried
-    return NEUTRAL if plateau else GAIN
+    return NEUTRAL if plateau else gain

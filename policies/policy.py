@@ -27,7 +27,8 @@ class View:
     is the predicted time of the best program so far (None when nothing was predicted or verified); `measured` tells whether
     verdicts carry measured times, `losing` whether the best program is measured to be no faster than PyTorch. `history`
     holds the steps from the root to here, `failures` counts the tries from here that gained nothing. `profile` is the GPU
-    that the program is for, None where nobody knows.
+    that the program is for, None where nobody knows. `seen` are ids of actions whose predicted time rests on measured
+    outcomes of kernels like theirs; `noise` is half the width of the best program's 95 % interval over its speed-up.
     """
 
     program: Program
@@ -40,6 +41,8 @@ class View:
     history: tuple[Step, ...] = ()
     failures: int = 0
     profile: Profile | None = None
+    seen: frozenset[str] = frozenset()
+    noise: float = 0.0
 
     @staticmethod
     def at(
@@ -58,6 +61,7 @@ class View:
             losing=measured and best is not None and best.low <= 1.0,
             history=tree.path(program.key),
             failures=tree.failures(program.key),
+            noise=(best.high - best.low) / 2 / best.speedup if best else 0.0,
         )
 
     @property

@@ -4,6 +4,7 @@ run.json          what was asked: problem, GPU, options, seed, versions (written
 steps.jsonl       one Step a line, append-only, each line flushed to the disk before the next candidate starts
 programs/KEY.py   text of every candidate, by program key
 patches/NNN.patch the unified diff of step NNN
+outcomes.jsonl    measured outcomes of earlier searches that this one started from, where there are any
 result.json       how it ended and the final verdict (written last, atomically)
 optimized.py      the answer, when it beats the reference
 report.md         the story in prose

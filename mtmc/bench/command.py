@@ -30,6 +30,7 @@ bench = typer.Typer(add_completion=False)
 Choice = {"rich_help_panel": "Problems"}
 Asking = {"rich_help_panel": "Search and judging"}
 Output = {"rich_help_panel": "Output"}
+COLD = "Neither use nor keep what searches measured on this GPU."
 DEGENERATE = "List of degenerate problems, which count as 1.0; else the project's own."
 
 
@@ -46,6 +47,7 @@ def bench_command(  # noqa: PLR0913  one parameter an option
     minutes: Annotated[float, typer.Option(min=0, help="Search time of a problem; 0: no limit.", **Asking)] = 2.0,
     seed: Annotated[int, typer.Option(help="Of the search, of weights and inputs.", **Asking)] = 0,
     precision: Annotated[str, typer.Option(help="strict, tf32 or bf16.", **Asking)] = "strict",
+    no_warm_start: Annotated[bool, typer.Option("--no-warm-start", help=COLD, **Asking)] = False,
     cross_check: Annotated[bool, typer.Option("--cross-check", help="Ask KernelBench's own checker too.", **Asking)] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Problems side by side; 0: as many as fit.", **Asking)] = 0,
     memory: Annotated[float, typer.Option(min=0, help="GiB of host memory a problem may hold.", **Asking)] = 0.0,
@@ -76,7 +78,7 @@ def bench_command(  # noqa: PLR0913  one parameter an option
         raise BadInput(f"--cross-check needs KernelBench's checker, and {path} has no src/kernelbench/eval.py.")
     known = _degenerate(degenerate)
     cases = suites.cases(suite, path, _numbers(levels), _names(problems), every)
-    asked = Asked(_baselines(baselines), budget, minutes, seed, _precision(precision))
+    asked = Asked(_baselines(baselines), budget, minutes, seed, _precision(precision), not no_warm_start)
     there = rows.read(output) if output.exists() else []
     new = runner.Left(runner.next_run(there, output, runs), cases)
     found = runner.left(there, cases, asked, cross_check) if resume else new

@@ -46,6 +46,7 @@ class Asked:
     minutes: float = 2.0
     seed: int = 0
     precision: str = "strict"
+    warm_start: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "baselines": list(self.baselines)}
@@ -92,6 +93,7 @@ def measure(task: Task) -> dict[str, Any]:
         keep_going=True,
         library=False,
         baselines=task.asked.baselines,
+        warm_start=task.asked.warm_start,
     )
     result = optimize_problem(problem, options, _folder(task), (Path(task.folder) / "run.json").exists())
     row = found(result, lambda program: _judged(problem, options, program))
