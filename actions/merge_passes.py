@@ -46,11 +46,12 @@ def _split_first(loop: cst.For, pattern: str) -> tuple[list[cst.BaseStatement], 
 def _online_softmax(unit: Unit, found: list[cst.For]) -> Unit:
     """m' = max(m, x), t' = t exp(m - m') + exp(x - m'), a lane at a time (Milakov & Gimelshein 2018)."""
     lines, x = _split_first(found[0], r"tl\.where\(mask, (.+), float\(\"-inf\"\)\)")
+    term = f'tl.where(mask & ({x} != float("-inf")), tl.exp({x} - fresh), 0.0)'  # while all so far is -inf, `fresh` is too
     update = [
         *lines,
         statement(f'fresh = tl.maximum(peak, tl.where(mask, {x}, float("-inf")))'),
         statement('less = tl.where(fresh == float("-inf"), 1.0, tl.exp(peak - fresh))'),
-        statement(f"total, lost = op_add(total * less, lost * less, tl.where(mask, tl.exp({x} - fresh), 0.0))"),
+        statement(f"total, lost = op_add(total * less, lost * less, {term})"),
         statement("peak = fresh"),
     ]
     scaled = 'total * tl.where(peak == float("-inf"), 0.0, tl.exp(peak - top))'

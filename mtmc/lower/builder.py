@@ -123,8 +123,11 @@ class Builder:
             return dense
         return self.view(f"{name}_view", f"{dense}.view({text})", dense, contiguous(shape, self.type(dense).dtype))
 
-    def pointwise(self, name: str, body: str, type: TensorType) -> str:
-        """Elementwise `body` over node names; numbers are literals. Result broadcast to `type.shape`."""
+    def pointwise(self, name: str, body: str, type: TensorType, rows: int = 0) -> str:
+        """Elementwise `body` over node names; numbers are literals. Result broadcast to `type.shape`.
+
+        Where an operand is broadcast, at least so many leading dimensions are `rows`.
+        """
         if compute_type(type.dtype) != "float32":
             body = body.replace("tl.sqrt_rn(", "tl.sqrt(")  # the former is for float32 only; double is exact anyway
         operands = [n for n in dict.fromkeys(names_in(body)) if n in self.nodes]
@@ -133,7 +136,7 @@ class Builder:
         coordinates = {"row", "col"} & set(names_in(body))
         if not coordinates and all(pad(s, rank) == type.shape or _single(s) for s in shapes):
             return self.unit(name, "pointwise.flat", operands, type, body=body, frame_out=(("index", 0, rank),))
-        split = rank - 1 if coordinates else split_for(type.shape, [*shapes, type.shape])
+        split = rank - 1 if coordinates else max(rows, split_for(type.shape, [*shapes, type.shape]))
         frame: Frame = (("row", 0, split), ("col", split, rank))
         return self.unit(name, "pointwise.rows", operands, type, body=body, frame_out=frame, split=split)
 
