@@ -83,12 +83,6 @@ def two_steps(b: Builder, name: str, have: TensorType, dims: list[int]) -> tuple
     return None
 
 
-def _check_extent(suffix: str, have: TensorType, dims: list[int]) -> None:
-    """Kernels over the outer and inner extents count their elements in 32 bits."""
-    if suffix == "chan" and prod(have.shape[d] for d in dims) >= 2**31:
-        raise NotMine("2^31 elements or more a result")
-
-
 def frame_after(frame: Frame, dims: list[int], rank: int, keepdim: bool) -> Frame:
     """The output's frame: the kept coordinates, over the dimensions they have in the output."""
 
@@ -135,7 +129,6 @@ def _reduce(b: Builder, name: str, kind: str, source: str, over: Over, dtype: st
     if rank == 0 or prod(have.shape) == 0:
         raise NotMine("reduction of a scalar or of nothing")
     suffix, frame = layout(dims, rank)
-    _check_extent(suffix, have, dims)
     shape = tuple(1 if d in dims else s for d, s in enumerate(have.shape) if keepdim or d not in dims)
     out = dtype or (have.dtype if have.dtype in FLOATS else "int64")
     identity, combine, finish = KINDS[kind]
@@ -262,7 +255,6 @@ def _moments(b: Builder, name: str, source: str, over: Over) -> tuple[str, str]:
     suffix, frame = layout(dims, rank)
     if suffix == "mid" and frame[0][1] == frame[0][2]:  # leading dimensions only: channels are the rest
         suffix, frame = "chan", (("row", 0, dims[-1] + 1), ("red", dims[-1] + 1, rank), ("col", rank, rank))
-    _check_extent(suffix, have, dims)
     if suffix == "mid":
         raise NotMine(f"variance over dimensions {dims} of {rank}")
     places = {c: (i, j) for c, i, j in frame}

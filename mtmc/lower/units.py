@@ -90,7 +90,7 @@ def unit_text(node: Node, graph: Graph) -> str:
         operands, names = operands[:1], names | {f"target{end}": f"{node.inputs[1]}{end}" for end in ("", "_ptr")}
     if module == "normalization" and "finish" in facts:
         expressions["finish"] = rename(facts["finish"], {"operand": facts["body"]})
-    filling = Filling(names, expressions, operands, _sizes(node, graph))
+    filling = Filling(names, expressions, operands, _sizes(node, graph), facts.get("wide", False))
     return splice(module, (f"{kind}_kernel", f"launch_{kind}"), filling)
 
 
