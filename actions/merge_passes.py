@@ -13,24 +13,31 @@ from mtmc.actions.unit import Line, Unit, code, in_loop, loops, statement, targe
 from mtmc.errors import check
 from mtmc.program import Program
 
+PASSES = {  # of the plain form, two of them for statistics
+    "normalization.softmax_row": 3,
+    "normalization.softmax_mid": 3,
+    "normalization.normalize_row": 3,
+    "normalization.nll_row": 2,
+}
+
 
 class MergePasses(Rule):
-    """Legal while the kernel makes three passes."""
+    """Legal while each statistic has a pass of its own."""
 
     kind = "merge_passes"
     family = "fusion"
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units:
-            if context.template(unit.name).startswith("normalization.") and len(loops(unit.body)) == 3:
+            if len(loops(unit.body)) == PASSES.get(context.template(unit.name)):
                 yield self.action(unit.name, f"Compute both statistics of {unit.name} in one pass over the row.")
 
     def apply(self, context: Context, action: Action) -> Program:
         unit = Unit.of(context.program, action.region)
         found = loops(unit.body)
-        check(context.template(action.region).startswith("normalization.") and len(found) == 3, "there are not three passes")
-        softmax = "softmax" in context.template(action.region)
-        merged = _online_softmax(unit, found) if softmax else _welford(unit, found)
+        template = context.template(action.region)
+        check(len(found) == PASSES.get(template), "there is not a pass for each statistic")
+        merged = _welford(unit, found) if template == "normalization.normalize_row" else _online_softmax(unit, found)
         return merged.into(context.program)
 
 

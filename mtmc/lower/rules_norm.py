@@ -38,7 +38,7 @@ def softmax_over(b: Builder, name: str, source: str, dim: int, log: bool = False
 
 
 def nll(b: Builder, name: str, source: str, target: str) -> str:
-    """-log_softmax(source)[i, target[i]] of each row i, from one pass over it; what a target outside gives means nothing."""
+    """-log_softmax(source)[i, target[i]] of each row i, nothing but that is stored; a target outside gives any number."""
     source, target = b.dense(source), b.dense(target)
     have = b.type(source)
     frame: Frame = (("row", 0, 1), ("col", 1, 2))

@@ -29,6 +29,7 @@ MODELS: dict[str, Case] = {
     "chain": two("F.gelu(x * y + self.b) * 0.5", "A,B", "A,B", "self.b = nn.Parameter(torch.randn(B))"),
     "softmax": one("(x * 0.3).softmax(-1) * 2"),
     "columns": one("x.softmax(1)", "A", "B", "D"),
+    "left_out": one("x.tril(-3).masked_fill(x > 0, float('-inf')).softmax(-1)", "A", "B"),
     "layer_norm": one("self.norm(x).relu()", init="self.norm = nn.LayerNorm(B)"),
     "few_rows": one("self.norm(x)", "C", "B", init="self.norm = nn.LayerNorm(B)"),
     "group_norm": one("F.silu(self.norm(x))", "A", "6", "N", init="self.norm = nn.GroupNorm(3, 6)"),
@@ -263,6 +264,13 @@ PLANS: dict[str, Plan] = {
         "fuse_epilogue(cross_entropy_loss_nll, guest=cross_entropy_loss_terms)",
         "single_block(cross_entropy_loss_nll, value=512)",
     ),
+    "loss of classes in one pass": plan(
+        "classes",
+        "merge_passes(cross_entropy_loss_nll)",
+        "fuse_prologue(cross_entropy_loss_nll, guest=mul, value=mul)",
+        "fuse_epilogue(cross_entropy_loss_nll, guest=cross_entropy_loss_terms)",
+    ),
+    "online softmax behind what is left out": plan("left_out", "merge_passes(softmax)"),
     "split row moments": plan("variance", "split_reduction(var_moments, parts=4)", "unroll(var_moments, value=2)"),
     "few rows": plan("few_rows", "split_reduction(layer_norm_normal_moments, parts=16)"),
     "split sum of squares": plan(

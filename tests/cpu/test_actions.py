@@ -262,7 +262,7 @@ REFUSED = {
     "rows of another length": ("middle", "fuse_second_pass(sum_1, guest=sqrt)", "same rows"),
     "its own sibling": ("siblings", "fuse_siblings(sum_1, value=sum_1)", "not two calls"),
     "a sibling of columns": ("share", "fuse_siblings(sum_1, value=div)", "not a reduction of rows"),
-    "no three passes": ("sum", "merge_passes(sum_1)", "not three passes"),
+    "no three passes": ("sum", "merge_passes(sum_1)", "not a pass for each"),
     "not fp32": ("half", "split_fp16(linear_product)", "not a plain fp32 product"),
     "not a product": ("sum", "split_fp16(sum_1)", "not a plain fp32 product"),
     "looser than allowed": ("linear", "dot_precision(linear_product, precision=tf32)", "not allowed at precision strict"),

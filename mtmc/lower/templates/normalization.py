@@ -1,7 +1,7 @@
 """Row-wise maps that need statistics of their own row: softmax, log-softmax and normalisation (x - mean) / sqrt(var + eps).
 
-`finish()` stands for the last formula. Plain form: one pass per statistic, one to write. `nll`, the negative log-likelihood of
-one class a row, takes maximum and sum in one pass from the start (Milakov & Gimelshein 2018).
+`finish()` stands for the last formula. Plain form: one pass per statistic, one to write. `nll` is the negative
+log-likelihood of one class a row.
 """
 
 import torch
@@ -109,13 +109,15 @@ def nll_row_kernel(operand_ptr, target_ptr, out_ptr, cols, BLOCK: tl.constexpr):
         index = row * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
         chosen = tl.where(col == target, operand, chosen)
-        fresh = tl.maximum(peak, tl.where(mask, operand, float("-inf")))
-        less = tl.where(fresh == float("-inf"), 1.0, tl.exp(peak - fresh))
-        term = tl.where(mask & (operand != float("-inf")), tl.exp(operand - fresh), 0.0)
-        total, lost = op_add(total * less, lost * less, term)
-        peak = fresh
+        peak = tl.maximum(peak, tl.where(mask, operand, float("-inf")))
     top = tl.max(peak, axis=0)
-    norm = tl.sum(total * tl.where(peak == float("-inf"), 0.0, tl.exp(peak - top)), axis=0)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        mask = col < cols
+        index = row * cols + col
+        operand = tl.load(operand_ptr + index, mask=mask)
+        total, lost = op_add(total, lost, tl.where(mask, tl.exp(operand - top), 0.0))
+    norm = tl.sum(total, axis=0)
     value = tl.log(norm) - (tl.sum(chosen, axis=0) - top)
     tl.store(out_ptr + out_index, value)
 
