@@ -9,6 +9,7 @@ import libcst as cst
 
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
+from mtmc.actions.single_block import held_easily
 from mtmc.actions.unit import Line, Unit, code, in_loop, loops, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
@@ -22,14 +23,14 @@ PASSES = {  # of the plain form, two of them for statistics
 
 
 class MergePasses(Rule):
-    """Legal while each statistic has a pass of its own."""
+    """Legal while each statistic has a pass of its own; proposed where single_block, which does less work, would not fit."""
 
     kind = "merge_passes"
     family = "fusion"
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units:
-            if len(loops(unit.body)) == PASSES.get(context.template(unit.name)):
+            if len(loops(unit.body)) == PASSES.get(context.template(unit.name)) and not held_easily(context, unit):
                 yield self.action(unit.name, f"Compute both statistics of {unit.name} in one pass over the row.")
 
     def apply(self, context: Context, action: Action) -> Program:

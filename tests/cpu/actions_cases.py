@@ -28,6 +28,7 @@ WEIGHT = "self.w = nn.Parameter(torch.rand(B))"
 MODELS: dict[str, Case] = {
     "chain": two("F.gelu(x * y + self.b) * 0.5", "A,B", "A,B", "self.b = nn.Parameter(torch.randn(B))"),
     "softmax": one("(x * 0.3).softmax(-1) * 2"),
+    "long_softmax": one("(x * 0.3).softmax(-1) * 2", "A", "K"),
     "columns": one("x.softmax(1)", "A", "B", "D"),
     "left_out": one("x.tril(-3).masked_fill(x > 0, float('-inf')).softmax(-1)", "A", "B"),
     "layer_norm": one("self.norm(x).relu()", init="self.norm = nn.LayerNorm(B)"),
@@ -119,7 +120,7 @@ GOLDEN: dict[str, Plan] = {
     "fuse_second_pass": plan(
         "share", "fuse_prologue(sum_1, guest=abs_1, value=abs_1)", "fuse_second_pass(sum_1, guest=div)"
     ),
-    "merge_passes": plan("softmax", "merge_passes(softmax)"),
+    "merge_passes": plan("long_softmax", "merge_passes(softmax)"),
     "split_fp16": plan("linear", "split_fp16(linear_product)"),
     "dot_precision": plan("linear", "dot_precision(linear_product, precision=tf32x3)"),
     "split_reduction": plan("loss", "split_reduction(mean_sum, parts=16)"),
@@ -225,6 +226,7 @@ PLANS: dict[str, Plan] = {
         "unroll(cumsum_back, value=2)",
     ),
     "scan from the end in registers": plan("scan_back", "single_block(cumsum_back, value=512)"),
+    "scans of unlike values": plan("unlike", "warps(cumsum, value=2)"),
     "scan before a triangle": plan("triangle", "warps(cumsum_exclusive, value=2)"),
     "exclusive scan": plan(
         "scan_after",
