@@ -12,7 +12,7 @@ from mtmc.lower.rules_pointwise import arguments
 from mtmc.lower.rules_reduction import Over, extent, layout, moments, reduce
 
 FEW_ROWS = 512  # programs of one row each below which a large GPU stays half empty
-LONG_ROW = 65536  # elements beyond which a row fits no tile, so that memory is read twice whichever kernel does so
+LONG_ROW = 2**20  # elements beyond which one program a row leaves the last round of a GPU half empty
 
 
 def softmax(b: Builder, node: Node, type: TensorType) -> str:
@@ -72,8 +72,8 @@ def _affine(b: Builder, name: str, value: str, weights: Weights, tail: tuple[int
 def _normalize(b: Builder, name: str, source: str, split: int, eps: float, channels: int = 0) -> str:
     """(x - mean) / sqrt(var + eps) over the dimensions from `split` on, of which weights will cover those before `channels`.
 
-    Few rows cannot fill a GPU one program each, and rows that fit no tile are read twice whichever kernel does so: their
-    statistics get a kernel of their own.
+    Few rows, or a few rounds of very long ones, cannot fill a GPU one program each: their statistics get a kernel of their
+    own. Memory is read twice either way where rows fit no tile.
     """
     type = b.type(source)
     rank = len(type.shape)

@@ -36,7 +36,7 @@ MODELS: dict[str, Case] = {
     "group_norm": one("F.silu(self.norm(x))", "A", "6", "N", init="self.norm = nn.GroupNorm(3, 6)"),
     "batch_norm": one("self.norm(x)", "A", "C", "D", init="self.norm = nn.BatchNorm1d(C)"),
     "long_batch_norm": one("self.norm(x)", "A", "C", "B", init="self.norm = nn.BatchNorm1d(C)"),
-    "long_group_norm": one("self.norm(x)", "A", "6", "K", init="self.norm = nn.GroupNorm(2, 6)"),
+    "long_group_norm": one("self.norm(x)", "A", "6", "K * 12", init="self.norm = nn.GroupNorm(2, 6)"),
     "linear": one("F.gelu(self.fc(x)) * 0.5", "M", "K", init="self.fc = nn.Linear(K, N)"),
     "product": two("x @ y", "M,K", "K,N"),
     "aligned": two("F.relu(x @ y + self.b)", "M,72", "72,N", "self.b = nn.Parameter(torch.randn(N))"),
