@@ -12,6 +12,7 @@ from mtmc.actions.eviction import Eviction
 from mtmc.actions.fuse_epilogue import FuseEpilogue
 from mtmc.actions.fuse_prologue import OTHERS, FusePrologue
 from mtmc.actions.fuse_second_pass import FuseSecondPass
+from mtmc.actions.fuse_siblings import FuseSiblings
 from mtmc.actions.guest import REDUCING
 from mtmc.actions.library import Library
 from mtmc.actions.loop_stages import LoopStages
@@ -44,6 +45,7 @@ RULES: tuple[Rule, ...] = (
     FuseEpilogue(),
     FusePrologue(OTHERS),
     FuseSecondPass(),
+    FuseSiblings(),
     MergePasses(),
     SplitFp16(),
     DotPrecision(),

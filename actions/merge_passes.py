@@ -9,28 +9,36 @@ import libcst as cst
 
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
+from mtmc.actions.single_block import held_easily
 from mtmc.actions.unit import Line, Unit, code, in_loop, loops, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
 
+PASSES = {  # of the plain form, two of them for statistics
+    "normalization.softmax_row": 3,
+    "normalization.softmax_mid": 3,
+    "normalization.normalize_row": 3,
+    "normalization.nll_row": 2,
+}
+
 
 class MergePasses(Rule):
-    """Legal while the kernel makes three passes."""
+    """Legal while each statistic has a pass of its own; proposed where single_block, which does less work, would not fit."""
 
     kind = "merge_passes"
     family = "fusion"
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units:
-            if context.template(unit.name).startswith("normalization.") and len(loops(unit.body)) == 3:
+            if len(loops(unit.body)) == PASSES.get(context.template(unit.name)) and not held_easily(context, unit):
                 yield self.action(unit.name, f"Compute both statistics of {unit.name} in one pass over the row.")
 
     def apply(self, context: Context, action: Action) -> Program:
         unit = Unit.of(context.program, action.region)
         found = loops(unit.body)
-        check(context.template(action.region).startswith("normalization.") and len(found) == 3, "there are not three passes")
-        softmax = "softmax" in context.template(action.region)
-        merged = _online_softmax(unit, found) if softmax else _welford(unit, found)
+        template = context.template(action.region)
+        check(len(found) == PASSES.get(template), "there is not a pass for each statistic")
+        merged = _welford(unit, found) if template == "normalization.normalize_row" else _online_softmax(unit, found)
         return merged.into(context.program)
 
 
@@ -46,11 +54,12 @@ def _split_first(loop: cst.For, pattern: str) -> tuple[list[cst.BaseStatement], 
 def _online_softmax(unit: Unit, found: list[cst.For]) -> Unit:
     """m' = max(m, x), t' = t exp(m - m') + exp(x - m'), a lane at a time (Milakov & Gimelshein 2018)."""
     lines, x = _split_first(found[0], r"tl\.where\(mask, (.+), float\(\"-inf\"\)\)")
+    term = f'tl.where(mask & ({x} != float("-inf")), tl.exp({x} - fresh), 0.0)'  # while all so far is -inf, `fresh` is too
     update = [
         *lines,
         statement(f'fresh = tl.maximum(peak, tl.where(mask, {x}, float("-inf")))'),
         statement('less = tl.where(fresh == float("-inf"), 1.0, tl.exp(peak - fresh))'),
-        statement(f"total, lost = op_add(total * less, lost * less, tl.where(mask, tl.exp({x} - fresh), 0.0))"),
+        statement(f"total, lost = op_add(total * less, lost * less, {term})"),
         statement("peak = fresh"),
     ]
     scaled = 'total * tl.where(peak == float("-inf"), 0.0, tl.exp(peak - top))'

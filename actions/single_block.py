@@ -1,4 +1,4 @@
-"""single_block: what is reduced or scanned fits one tile: it is loaded once and stays in registers, and the loops go."""
+"""single_block: what is reduced or scanned fits one tile: it is loaded once, stays in registers, and the loops go."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import libcst as cst
 
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
-from mtmc.actions.knobs import MAX_TILE
+from mtmc.actions.knobs import MAX_TILE, WARPS
 from mtmc.actions.unit import Line, Unit, code, loops, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
@@ -18,6 +18,7 @@ WALKING = ("reduction", "normalization", "scan")  # templates whose loops walk o
 PRELUDE = ("col", "red", "mask", "index")
 PROMISE = "what is reduced must fit one tile"
 MAX_RED = 256  # rows of a tile whose columns stay contiguous
+MOST = 32  # elements of the tile that a thread should hold: each takes several registers
 
 
 class SingleBlock(Rule):
@@ -34,7 +35,9 @@ class SingleBlock(Rule):
             constant, length, others = walked
             block = 1 << max(length - 1, 0).bit_length()
             if length and block * others <= MAX_TILE and (constant == "BLOCK" or block <= MAX_RED):
-                sentence = f"Keep all that {unit.name} reduces in registers: {constant} = {block}, no loops."
+                warps = _warps(unit, block * others)
+                held = f"{constant} = {block}, {warps} warp{'s' * (warps > 1)}, no loops"
+                sentence = f"Keep all that {unit.name} reduces in registers: {held}."
                 yield self.action(unit.name, sentence, value=block)
 
     def apply(self, context: Context, action: Action) -> Program:
@@ -43,10 +46,22 @@ class SingleBlock(Rule):
         check(walked is not None and bool(loops(unit.body)), "there is no loop over what is reduced")
         assert walked is not None
         constant, size = walked[0], "cols" if walked[0] == "BLOCK" else "reds"
+        unit = unit.with_option("num_warps", _warps(unit, int(action["value"]) * walked[2]))
         promise = f'{size} <= {constant}, "{PROMISE}"'
         unit = unit.with_body([statement(f"tl.device_assert({promise})"), *_unrolled(unit)])
         unit = unit.with_constant(constant, int(action["value"])).beside(constant, f"assert {promise}")
         return unit.into(context.program)
+
+
+def held_easily(context: Context, unit: Unit) -> bool:
+    """Whether registers hold a row that a unit goes over, without more than `MOST` elements a thread."""
+    walked = _walked(context, unit)
+    return walked is not None and walked[0] == "BLOCK" and walked[1] <= 32 * MOST * WARPS.high
+
+
+def _warps(unit: Unit, elements: int) -> int:
+    """Warps among which a tile is spread: as many as there are, or as many as it takes to hold it in their registers."""
+    return max(unit.option("num_warps"), min(elements // (32 * MOST), WARPS.high))
 
 
 def _unrolled(unit: Unit) -> list[Line]:

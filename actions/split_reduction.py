@@ -66,9 +66,10 @@ def _reduced(context: Context, unit: str) -> tuple[int, int]:
 def _split_sum(unit: Unit, parts: int) -> Unit:
     check(unit.stores == [f"tl.store(out_ptr + out_index, {unit.name})"], "something is fused behind")
     check(any(line.startswith(f"{unit.name} = op_sum_over(") for line in unit.lines), "something is fused behind")
-    lines: list[Line] = _bounds("cols")
+    lines: list[Line] = []
     for line in unit.body:
         if isinstance(line, cst.For):
+            lines += _bounds("cols")
             text = code(line.iter).replace("(0, cols,", "(first, last,")
             line = line.with_changes(iter=cst.parse_expression(text))
         lines.append(statement("out_index = row * SPLIT + tl.program_id(1)") if target(line) == "out_index" else line)

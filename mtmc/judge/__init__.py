@@ -11,7 +11,7 @@
 | `verify`, `draws`, `oracle`, `accuracy`, `forms` | correctness: what is watched, inputs, the fp64 oracle, the rule |
 | `measure`, `timing`, `baselines`, `clocks` | interleaved measurement: jobs, rounds, what else is timed, NVML |
 | `dynamic` | checks around calls: memory, contents, launches, streams, what must stay as it was |
-| `standin`, `resources` | compiling for a GPU that is not there |
+| `standin`, `resources`, `reach` | compiling for a GPU that is not there; whether 32 bits do for the indices |
 | `interpreter*` | Triton's interpreter, repaired and watched |
 | `predict`, `eager`, `traffic`, `counts`, `work`, `integers`, `ttir` | the analytic time model |
 | `cache` | verdicts kept between runs |

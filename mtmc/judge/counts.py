@@ -70,9 +70,9 @@ DIVISION = {32: 20.0, 64: 30.0}
 def count(launch: Launch, warp_size: int = 32, wave: int = 1) -> Counts:
     """Work of the middle program of `launch`; corners for `wave` neighbouring programs. Raises ValueError without TTIR."""
     function = parse(launch.ttir)
-    tile = _Walk(launch, function, _middle(launch.grid), warp_size)
+    tile = Walk(launch, function, _middle(launch.grid), warp_size)
     tile.block(function.body)
-    corner = _Walk(launch, function, _neighbours(launch.grid, wave), warp_size, tile.accesses)
+    corner = Walk(launch, function, _neighbours(launch.grid, wave), warp_size, tile.accesses)
     corner.block(function.body)
     return tile.finish()
 
@@ -90,7 +90,7 @@ def _neighbours(grid: tuple[int, int, int], wave: int) -> tuple[Ints, Ints, Ints
     return linear % grid[0], linear // grid[0] % grid[1], linear // (grid[0] * grid[1])
 
 
-class _Walk:
+class Walk:
     """One pass over the function. With `known` accesses it is the corner walk and only records their corners."""
 
     def __init__(
@@ -370,23 +370,23 @@ def _masked(op: Operation, kind: str) -> bool:
     return len(op.operands) > (1 if kind == "load" else 2) and op.name != "tt.atomic_cas"
 
 
-HANDLERS: dict[str, Callable[[_Walk, Operation], None]] = {
-    "scf.for": _Walk.loop,
-    "scf.while": _Walk.while_loop,
-    "scf.if": _Walk.branch,
-    "tt.reduce": _Walk.reduction,
-    "tt.scan": _Walk.reduction,
-    "tt.dot": _Walk.dot,
-    "tt.load": _Walk.access,
-    "tt.store": _Walk.access,
-    "tt.atomic_rmw": _Walk.access,
-    "tt.atomic_cas": _Walk.access,
-    "tt.descriptor_load": _Walk.descriptor,
-    "tt.descriptor_store": _Walk.descriptor,
-    "tt.descriptor_reduce": _Walk.descriptor,
-    "tt.make_range": _Walk.make_range,
-    "tt.get_program_id": _Walk.program_id,
-    "tt.get_num_programs": _Walk.num_programs,
-    "tt.reshape": _Walk.reshape,
-    "tt.make_tensor_descriptor": _Walk.make_descriptor,
+HANDLERS: dict[str, Callable[[Walk, Operation], None]] = {
+    "scf.for": Walk.loop,
+    "scf.while": Walk.while_loop,
+    "scf.if": Walk.branch,
+    "tt.reduce": Walk.reduction,
+    "tt.scan": Walk.reduction,
+    "tt.dot": Walk.dot,
+    "tt.load": Walk.access,
+    "tt.store": Walk.access,
+    "tt.atomic_rmw": Walk.access,
+    "tt.atomic_cas": Walk.access,
+    "tt.descriptor_load": Walk.descriptor,
+    "tt.descriptor_store": Walk.descriptor,
+    "tt.descriptor_reduce": Walk.descriptor,
+    "tt.make_range": Walk.make_range,
+    "tt.get_program_id": Walk.program_id,
+    "tt.get_num_programs": Walk.num_programs,
+    "tt.reshape": Walk.reshape,
+    "tt.make_tensor_descriptor": Walk.make_descriptor,
 }

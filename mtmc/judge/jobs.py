@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from mtmc.judge.door import Door
 from mtmc.problem import Problem
-from mtmc.verdict import Accuracy, Finding, Launch, Wrong, rejection
+from mtmc.verdict import Accuracy, Finding, Launch, RuntimeFault, Wrong, rejection
 
 if TYPE_CHECKING:
     from mtmc.hardware_profiles import Profile
@@ -125,13 +125,14 @@ class CompileJob(Job):
     def run(self) -> Any:
         return watched(self._compile)
 
-    def _compile(self) -> Compiled:
+    def _compile(self) -> Compiled | RuntimeFault:
         import torch
 
         from mtmc.judge import candidate
         from mtmc.judge.eager import EagerCalls
         from mtmc.judge.predict import predict
         from mtmc.judge.pretence import pretended
+        from mtmc.judge.reach import overflows
         from mtmc.judge.standin import stand_in
         from mtmc.problem import instantiate
 
@@ -146,6 +147,9 @@ class CompileJob(Job):
                 with EagerCalls(self.profile) as eager:
                     candidate.run(built, instance.inputs)
         launches = tuple(recorder.launches)
+        wrapped = [] if self.door.foreign else [text for launch in launches for text in overflows(launch)]
+        if wrapped:  # of foreign kernels some are meant to, as random numbers are
+            return RuntimeFault(f"at full size {wrapped[0]}", "out_of_bounds")
         prediction = predict(launches, self.profile) + eager.prediction
         return Compiled(launches, prediction, time.monotonic() - began)
 

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 
@@ -32,8 +33,32 @@ def turn(folder: Path, gpu: bool, alone: bool, shares: bool = False) -> Iterator
 
 
 def _gpu() -> str:
-    """One lock for each choice of visible GPUs."""
-    return re.sub(r"[^0-9A-Za-z]+", "-", f"gpu {os.environ.get('CUDA_VISIBLE_DEVICES', '')}").strip("-")
+    """The lock of the GPU that a job gets, the first visible one: named by its UUID where NVML tells, else by its number.
+
+    CUDA, which this process need not have started, numbers from 0 where CUDA_VISIBLE_DEVICES is not set.
+    """
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    uuids = _uuids()
+    if first.isdigit() and int(first) < len(uuids):
+        first = uuids[int(first)]
+    elif first.startswith("GPU-"):  # CUDA takes any beginning that only one has
+        first = next((uuid for uuid in uuids if uuid.startswith(first)), first)
+    return re.sub(r"[^0-9A-Za-z]+", "-", f"gpu {first.removeprefix('GPU-')}").strip("-")
+
+
+@cache
+def _uuids() -> tuple[str, ...]:
+    """UUIDs of this machine's GPUs in the order of the bus, in which CUDA numbers those of one kind; empty without NVML."""
+    try:
+        import pynvml
+    except ImportError:
+        return ()
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles)
+    except pynvml.NVMLError:
+        return ()
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import ast
 import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from mtmc.frames import Frame, pad, split_for
@@ -26,6 +27,7 @@ RESERVED = frozenset(
 ) | frozenset(dir(builtins))
 
 HALF = ("float16", "bfloat16")
+FAR = 2**31 - 2**27  # extents from which on, the last part of a split and its last tile included, 32 bits may not do
 FLOATS = ("float32", "float64", *HALF)
 
 
@@ -90,8 +92,22 @@ class Builder:
         if names != list(operands) and "body" in facts:
             facts["body"] = rename(facts["body"], dict(zip(operands, names, strict=True)))
         args = tuple(Ref(n) for n in dict.fromkeys(names))
-        facts = {"template": template, **facts}
-        return self.add(Node(self.fresh(name), "unit", args, facts, contiguous(type.shape, type.dtype)))
+        facts, name = {"template": template, **facts}, self.fresh(name)
+        if "frame_out" in facts and self.choose(f"{name}.wide", self._far(template, names, type, facts)):
+            facts["wide"] = True
+        return self.add(Node(name, "unit", args, facts, contiguous(type.shape, type.dtype)))
+
+    def _far(self, template: str, names: list[str], type: TensorType, facts: dict[str, Any]) -> bool:
+        """Whether a coordinate within a row comes near 2^31; rows themselves are counted in 64 bits in every template.
+
+        A kernel over the outer and inner extents counts the two in one.
+        """
+        shape = self.type(names[0]).shape if "frame_in" in facts else type.shape
+        extents = {c: prod(shape[first:last]) for c, first, last in facts.get("frame_in", facts["frame_out"])}
+        inside = [extents.get("col", 0), extents.get("red", 0)]
+        if template.endswith(".chan"):
+            inside.append(extents["row"] * extents["col"])
+        return max(inside) >= FAR
 
     def view(self, name: str, call: str, source: str, type: TensorType) -> str:
         return self.add(Node(self.fresh(name), "view", (Ref(source),), {"call": call}, type))
@@ -123,8 +139,11 @@ class Builder:
             return dense
         return self.view(f"{name}_view", f"{dense}.view({text})", dense, contiguous(shape, self.type(dense).dtype))
 
-    def pointwise(self, name: str, body: str, type: TensorType) -> str:
-        """Elementwise `body` over node names; numbers are literals. Result broadcast to `type.shape`."""
+    def pointwise(self, name: str, body: str, type: TensorType, rows: int = 0) -> str:
+        """Elementwise `body` over node names; numbers are literals. Result broadcast to `type.shape`.
+
+        Where an operand is broadcast, at least so many leading dimensions are `rows`.
+        """
         if compute_type(type.dtype) != "float32":
             body = body.replace("tl.sqrt_rn(", "tl.sqrt(")  # the former is for float32 only; double is exact anyway
         operands = [n for n in dict.fromkeys(names_in(body)) if n in self.nodes]
@@ -133,7 +152,7 @@ class Builder:
         coordinates = {"row", "col"} & set(names_in(body))
         if not coordinates and all(pad(s, rank) == type.shape or _single(s) for s in shapes):
             return self.unit(name, "pointwise.flat", operands, type, body=body, frame_out=(("index", 0, rank),))
-        split = rank - 1 if coordinates else split_for(type.shape, [*shapes, type.shape])
+        split = rank - 1 if coordinates else max(rows, split_for(type.shape, [*shapes, type.shape]))
         frame: Frame = (("row", 0, split), ("col", split, rank))
         return self.unit(name, "pointwise.rows", operands, type, body=body, frame_out=frame, split=split)
 

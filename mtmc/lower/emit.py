@@ -65,14 +65,24 @@ def _units(graph: Graph, leaders: dict[str, str]) -> _Units:
 
 
 def _leaders(graph: Graph) -> dict[str, str]:
-    """For each unit the first one that the same kernel serves: equal but for the names, on tensors of equal types."""
+    """For each unit the first one that the same kernel serves: equal but for the names, on tensors of equal types.
+
+    Reductions of what unlike kernels make stay apart, since each will take in its own.
+    """
     seen: dict[Any, str] = {}
     found = {}
     for node in graph.nodes:
         if node.op == "unit" and node.kwargs["template"] not in SHARED:
             types = tuple(graph[name].type for name in (node.name, *node.inputs))
-            found[node.name] = seen.setdefault((_pattern(node, graph), types), node.name)
+            made = [_pattern(graph[name], graph) for name in node.inputs if _made_before(node, graph[name])]
+            found[node.name] = seen.setdefault((_pattern(node, graph), types, *made), node.name)
     return found
+
+
+def _made_before(node: Node, operand: Node) -> bool:
+    """Whether a reduction's operand is made by an elementwise kernel."""
+    facts = node.kwargs["template"], operand.kwargs.get("template", "")
+    return operand.op == "unit" and facts[0].startswith("reduction.") and facts[1].startswith("pointwise.")
 
 
 def _pattern(node: Node, graph: Graph) -> str:

@@ -10,6 +10,7 @@ from mtmc.graph import Graph, Node, Ref, TensorType, walk
 from mtmc.lower import rules_attention as attention
 from mtmc.lower import rules_contraction as contraction
 from mtmc.lower import rules_loss as loss
+from mtmc.lower import rules_norm as norm
 from mtmc.lower import rules_pointwise as pointwise
 from mtmc.lower import rules_reduction as reduction
 from mtmc.lower import rules_scan as scan
@@ -25,14 +26,14 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(view.NOTHING, view.nothing),
     **dict.fromkeys(("sum", "mean", "amax", "amin", "prod", "max", "min"), reduction.reduction),
     **dict.fromkeys(("argmax", "argmin"), reduction.arg_reduction),
-    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), reduction.softmax),
+    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), norm.softmax),
     **dict.fromkeys(("var", "std"), reduction.variance),
     "linalg_vector_norm": reduction.vector_norm,
     "logsumexp": reduction.logsumexp,
-    "layer_norm": reduction.layer_norm,
-    "group_norm": reduction.group_norm,
-    "instance_norm": reduction.instance_norm,
-    "rms_norm": reduction.rms_norm,
+    "layer_norm": norm.layer_norm,
+    "group_norm": norm.group_norm,
+    "instance_norm": norm.instance_norm,
+    "rms_norm": norm.rms_norm,
     **dict.fromkeys(("mm", "bmm", "matmul"), contraction.matmul),
     **dict.fromkeys(("addmm", "baddbmm"), contraction.addmm),
     "linear": contraction.linear,
@@ -59,9 +60,9 @@ NAMES = {  # each to one of its own, in this order
 PARTS: dict[str, Callable[[Builder, Node, int, TensorType], str]] = {
     "max": reduction.extremum_with_index,
     "min": reduction.extremum_with_index,
-    "_native_batch_norm_legit": reduction.batch_norm,
-    "_native_batch_norm_legit_functional": reduction.batch_norm,
-    "_native_batch_norm_legit_no_training": reduction.batch_norm,
+    "_native_batch_norm_legit": norm.batch_norm,
+    "_native_batch_norm_legit_functional": norm.batch_norm,
+    "_native_batch_norm_legit_no_training": norm.batch_norm,
     "split": view.split,
     "split_with_sizes": view.split,
     "unbind": view.unbind,

@@ -9,8 +9,8 @@ from mtmc.frames import Frame
 from mtmc.graph import Node, TensorType
 from mtmc.lower.builder import FLOATS, Builder, NotMine, contiguous, literal
 from mtmc.lower.rules_contraction import MOST_BATCHES, product
+from mtmc.lower.rules_norm import softmax_over
 from mtmc.lower.rules_pointwise import arguments
-from mtmc.lower.rules_reduction import softmax_over
 from mtmc.lower.rules_view import meta_of
 
 WIDEST = 256  # elements of a head, of which a program holds whole rows in registers

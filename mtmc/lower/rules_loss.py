@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mtmc.graph import Node, TensorType
-from mtmc.lower.builder import Builder, NotMine, contiguous
+from mtmc.lower.builder import FLOATS, Builder, NotMine
+from mtmc.lower.rules_norm import nll
 from mtmc.lower.rules_pointwise import arguments
 from mtmc.lower.rules_reduction import Over, reduce
 
@@ -55,20 +56,13 @@ def cross_entropy(b: Builder, node: Node, type: TensorType) -> str:
         or target.dtype != "int64"
         or args["reduction"] == NONE
         or len(have.shape) != 2
+        or have.dtype not in FLOATS
     ):
         raise NotMine("cross entropy with weights, smoothing, class probabilities or more than two dimensions")
-    from mtmc.lower.rules_reduction import softmax
-
-    chances = softmax(b, Node(f"{node.name}_log", "aten.log_softmax.int", (node.args[0], 1)), have)
     ignored = args["ignore_index"]
-    safe = b.pointwise(f"{node.name}_class", f"tl.where({t} == {ignored}, 0, {t})", target)
-    column = b.view(f"{node.name}_column", f"{safe}.unsqueeze(1)", safe, contiguous((*target.shape, 1), target.dtype))
-    picked = b.unit(
-        f"{node.name}_picked", "movement.gather", [chances, column], TensorType((*target.shape, 1), have.dtype), extra=(1,)
-    )
-    flat = b.view(f"{node.name}_flat", f"{picked}.squeeze(1)", picked, contiguous(target.shape, have.dtype))
+    losses = nll(b, f"{node.name}_nll", x, t)
     terms = b.pointwise(
-        f"{node.name}_terms", f"tl.where({t} == {ignored}, 0.0, -{flat})", TensorType(target.shape, have.dtype)
+        f"{node.name}_terms", f"tl.where({t} == {ignored}, 0.0, {losses})", TensorType(target.shape, have.dtype)
     )
     if args["reduction"] == SUM:
         return _finish(b, node.name, terms, SUM)

@@ -1,17 +1,21 @@
-"""Reductions, softmax and normalisations: which template, over which extents."""
+"""Reductions and moments: which template, over which extents, in one step or in two."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 from mtmc.frames import Frame
 from mtmc.graph import Node, Ref, TensorType
-from mtmc.lower.builder import FLOATS, Builder, NotMine, compute_type, literal
+from mtmc.lower.builder import FLOATS, Builder, NotMine, compute_type
 from mtmc.lower.rules_pointwise import arguments
 
-FEW_ROWS = 512  # programs of one row each below which a large GPU stays half empty
+MANY_ROWS = 1024  # programs that keep any GPU busy
+LONG_STEP = 4096  # elements that a program of the first of two steps should have at least …
+SHORT_STEP = 512  # … and where the alternative divides every index by an extent
+PLAIN = (256, 1)  # tile and warps of a row before any step
+JOIN = (4096, 8)  # … and of rows that are too few for all SMs, so that each can do with more
+FEW_ROWS = 128
 
 # kind: (identity for floats, combine, finish)
 KINDS = {
@@ -24,10 +28,14 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Over:
-    """What a reduction runs over: dimensions in ascending order, and whether they stay with size 1."""
+    """What a reduction runs over: dimensions in ascending order, and whether they stay with size 1.
+
+    `tile` is the block and the warps of a kernel over rows.
+    """
 
     dims: list[int]
     keepdim: bool = False
+    tile: tuple[int, int] = PLAIN
 
 
 def shape_text(name: str, dims: list[int], rank: int, keepdim: bool) -> str:
@@ -36,7 +44,8 @@ def shape_text(name: str, dims: list[int], rank: int, keepdim: bool) -> str:
     return f"({', '.join(parts)},)" if parts else "()"
 
 
-def _extent(name: str, first: int, last: int) -> str:
+def extent(name: str, first: int, last: int) -> str:
+    """Launcher text of the product of dimensions first … last-1."""
     return " * ".join(f"{name}.shape[{d}]" for d in range(first, last)) or "1"
 
 
@@ -53,10 +62,25 @@ def layout(dims: list[int], rank: int) -> tuple[str, Frame]:
     raise NotMine(f"reduction over dimensions {dims} of {rank}")
 
 
-def _check_extent(suffix: str, have: TensorType, dims: list[int]) -> None:
-    """Kernels over the outer and inner extents count their elements in 32 bits."""
-    if suffix == "chan" and prod(have.shape[d] for d in dims) >= 2**31:
-        raise NotMine("2^31 elements or more a result")
+def two_steps(b: Builder, name: str, have: TensorType, dims: list[int]) -> tuple[list[int], list[int]] | None:
+    """(inner, outer) dimensions of a reduction over `dims` in two steps: rows of the inner ones, then what these gave.
+
+    That fills the GPU where there are few results, walks memory in order where the reduced dimensions have others between
+    them, and leaves operands that broadcast over the outer dimensions one address a row. None where one step is better.
+    """
+    rank = len(have.shape)
+    inside = [d for d in dims if all(e in dims for e in range(d, rank))]
+    if len(inside) < len(dims) and inside:
+        if b.choose(f"{name}.steps", prod(have.shape[d] for d in inside) >= SHORT_STEP):
+            return inside, [d for d in dims if d not in inside]
+        return None
+    if not inside or not b.choose(f"{name}.few", have.numel < MANY_ROWS * prod(have.shape[d] for d in dims)):
+        return None
+    for first in reversed(inside[1:]):
+        length = prod(have.shape[first:])
+        if b.choose(f"{name}.from_{first}", length >= LONG_STEP and have.numel >= MANY_ROWS * length):
+            return [d for d in dims if d >= first], [d for d in dims if d < first]
+    return None
 
 
 def frame_after(frame: Frame, dims: list[int], rank: int, keepdim: bool) -> Frame:
@@ -76,14 +100,35 @@ def dims_of(value: object, rank: int) -> list[int]:
 
 
 def reduce(b: Builder, name: str, kind: str, source: str, over: Over, dtype: str = "") -> str:
-    """A reduction kernel over some dimensions of `source`; `kind` is a key of KINDS."""
-    source, dims, keepdim = b.dense(source), over.dims, over.keepdim
+    """A reduction over some dimensions of `source`, of one kernel or of two; `kind` is a key of KINDS."""
+    source = b.dense(source)
+    have = b.type(source)
+    steps = two_steps(b, name, have, over.dims)
+    if steps is None:
+        return _reduce(b, name, kind, source, replace(over, tile=_tile(b, name, have, over.dims)), dtype)
+    inner, outer = steps
+    wide = compute_type(dtype or have.dtype) if (dtype or have.dtype) in FLOATS else dtype
+    rows = _reduce(b, f"{name}_rows", kind, source, Over(inner, over.keepdim), wide)
+    final = dtype or (have.dtype if have.dtype in FLOATS else "")
+    tile = _tile(b, f"{name}_join", b.type(rows), outer)
+    return _reduce(b, name, kind, rows, Over(outer, over.keepdim, tile), final)
+
+
+def _tile(b: Builder, name: str, have: TensorType, dims: list[int]) -> tuple[int, int]:
+    """Block and warps over rows: few of them want as many loads in flight as there can be."""
+    length = prod(have.shape[d] for d in dims)
+    few = PLAIN[0] < length <= 8 * JOIN[0] and have.numel <= FEW_ROWS * length
+    return JOIN if b.choose(f"{name}.tile", few) else PLAIN
+
+
+def _reduce(b: Builder, name: str, kind: str, source: str, over: Over, dtype: str) -> str:
+    """One reduction kernel."""
+    dims, keepdim = over.dims, over.keepdim
     have = b.type(source)
     rank = len(have.shape)
     if rank == 0 or prod(have.shape) == 0:
         raise NotMine("reduction of a scalar or of nothing")
     suffix, frame = layout(dims, rank)
-    _check_extent(suffix, have, dims)
     shape = tuple(1 if d in dims else s for d, s in enumerate(have.shape) if keepdim or d not in dims)
     out = dtype or (have.dtype if have.dtype in FLOATS else "int64")
     identity, combine, finish = KINDS[kind]
@@ -96,8 +141,8 @@ def reduce(b: Builder, name: str, kind: str, source: str, over: Over, dtype: str
     return b.unit(
         name, f"reduction.{suffix}", [source], TensorType(shape, out), body=b.cast(source, acc), frame_in=frame,
         frame_out=frame_after(frame, dims, rank, keepdim), shape=shape_text(source, dims, rank, keepdim),
-        cols=_extent(source, *cols_from["col"]), reds=_extent(source, *cols_from.get("red", (0, 0))),
-        identity=identity, combine=combine, finish=finish, acc=acc,
+        cols=extent(source, *cols_from["col"]), reds=extent(source, *cols_from.get("red", (0, 0))),
+        identity=identity, combine=combine, finish=finish, acc=acc, tile=over.tile,
     )  # fmt: skip
 
 
@@ -147,7 +192,7 @@ def _arg(b: Builder, name: str, kind: str, source: str, over: Over, type: Tensor
     return b.unit(
         name, f"arg_reduction.{suffix}", [source], type, body=source, frame_in=frame,
         frame_out=frame_after(frame, dims, rank, keepdim), shape=shape_text(source, dims, rank, keepdim),
-        cols=_extent(source, *places["col"]), reds=_extent(source, *places.get("red", (0, 0))),
+        cols=extent(source, *places["col"]), reds=extent(source, *places.get("red", (0, 0))),
         identity=KINDS[kind][0], better="op_greater" if kind == "max" else "op_less", finish=KINDS[kind][2],
         acc=compute_type(have.dtype),
     )  # fmt: skip
@@ -193,21 +238,57 @@ def moments(b: Builder, name: str, source: str, dims: list[int], keepdim: bool) 
     """Mean and biased variance over `dims`, as two nodes."""
     source = b.dense(source)
     have = b.type(source)
+    if have.dtype not in FLOATS:
+        raise NotMine("variance of integers")
+    steps = two_steps(b, name, have, dims)
+    if steps is None:
+        return _moments(b, name, source, Over(dims, keepdim))
+    inner, outer = steps
+    means, variances = _moments(b, f"{name}_rows", source, Over(inner, keepdim))
+    return _joined(b, name, (means, variances), Over(outer, keepdim))
+
+
+def _moments(b: Builder, name: str, source: str, over: Over) -> tuple[str, str]:
+    """One kernel for both."""
+    dims, have = over.dims, b.type(source)
     rank = len(have.shape)
     suffix, frame = layout(dims, rank)
     if suffix == "mid" and frame[0][1] == frame[0][2]:  # leading dimensions only: channels are the rest
         suffix, frame = "chan", (("row", 0, dims[-1] + 1), ("red", dims[-1] + 1, rank), ("col", rank, rank))
-    _check_extent(suffix, have, dims)
-    if suffix == "mid" or have.dtype not in FLOATS:
+    if suffix == "mid":
         raise NotMine(f"variance over dimensions {dims} of {rank}")
     places = {c: (i, j) for c, i, j in frame}
-    shape = tuple(1 if d in dims else s for d, s in enumerate(have.shape) if keepdim or d not in dims)
-    wide = compute_type(have.dtype)
     pair = b.unit(
-        f"{name}_moments", f"moments.{suffix}", [source], TensorType(shape, wide), body=source, frame_in=frame, frame_out=(),
-        shape=shape_text(source, dims, rank, keepdim), cols=_extent(source, *places["col"]),
-        reds=_extent(source, *places.get("red", (0, 0))), acc=wide, results=(f"{name}_mean", f"{name}_var"),
+        f"{name}_moments", f"moments.{suffix}", [source], _kept(have, over), body=source, frame_in=frame, frame_out=(),
+        shape=shape_text(source, dims, rank, over.keepdim), cols=extent(source, *places["col"]),
+        reds=extent(source, *places.get("red", (0, 0))), acc=compute_type(have.dtype),
+        results=(f"{name}_mean", f"{name}_var"),
     )  # fmt: skip
+    return _parts(b, name, pair)
+
+
+def _joined(b: Builder, name: str, parts: tuple[str, str], over: Over) -> tuple[str, str]:
+    """Mean and variance of sets of equal size, given by their means and variances, over `over.dims` of these."""
+    means, have = parts[0], b.type(parts[0])
+    _, frame = layout(over.dims, len(have.shape))
+    places = {c: (i, j) for c, i, j in frame}
+    red = places.get("red", places["col"])
+    col = places["col"] if "red" in places else (0, 0)
+    pair = b.unit(
+        f"{name}_moments", "moments.join", list(parts), _kept(have, over), frame_in=frame, frame_out=(),
+        shape=shape_text(means, over.dims, len(have.shape), over.keepdim), cols=extent(means, *col),
+        reds=extent(means, *red), acc=have.dtype, results=(f"{name}_mean", f"{name}_var"),
+    )  # fmt: skip
+    return _parts(b, name, pair)
+
+
+def _kept(have: TensorType, over: Over) -> TensorType:
+    """The type of moments of `have`."""
+    shape = tuple(1 if d in over.dims else s for d, s in enumerate(have.shape) if over.keepdim or d not in over.dims)
+    return TensorType(shape, compute_type(have.dtype))
+
+
+def _parts(b: Builder, name: str, pair: str) -> tuple[str, str]:
     type = b.type(pair)
     mean, var = (b.add(Node(b.fresh(f"{name}_{part}"), "part", (Ref(pair),), {}, type)) for part in ("mean", "var"))
     return mean, var
@@ -230,159 +311,3 @@ def variance(b: Builder, node: Node, type: TensorType) -> str:
     if node.op.split(".")[1] == "std":
         body = f"tl.sqrt_rn({body})"
     return b.pointwise(node.name, body, type)
-
-
-def softmax(b: Builder, node: Node, type: TensorType) -> str:
-    args = arguments(node)
-    return softmax_over(b, node.name, args["self"].name, args["dim"], "log" in node.op, type.dtype)
-
-
-def softmax_over(b: Builder, name: str, source: str, dim: int, log: bool = False, dtype: str = "") -> str:
-    """Softmax of `source`, or its logarithm, along one dimension."""
-    source = b.dense(source)
-    have = b.type(source)
-    rank = len(have.shape)
-    if have.dtype not in FLOATS or rank == 0:
-        raise NotMine("softmax of integers")
-    dim, type = dim % rank, TensorType(have.shape, dtype or have.dtype)
-    suffix, frame = layout([dim], rank)
-    finish = "operand - top - tl.log(norm)" if log else "tl.exp(operand - top) / norm"
-    return b.unit(
-        name, f"normalization.softmax_{suffix}", [source], type, body=source, finish=finish, frame_in=frame,
-        frame_out=frame, acc=compute_type(have.dtype), cols=_extent(source, *frame[-1][1:]),
-        reds=f"{source}.shape[{dim}]", shape=f"{source}.shape",
-    )  # fmt: skip
-
-
-Weights = tuple[Ref | None, Ref | None]
-
-
-def _weights(args: dict[str, Any]) -> Weights:
-    return args["weight"], args.get("bias")
-
-
-def _affine(b: Builder, name: str, value: str, weights: Weights, tail: tuple[int, ...]) -> str:
-    """value * weight + bias, each in its own kernel, where they are given; `tail` is the shape they broadcast in."""
-    weight, bias = weights
-    type = b.type(value)
-    for ref, sign, last in ((weight, "*", bias is None), (bias, "+", True)):
-        if ref is None:
-            continue
-        operand = ref.name
-        if b.type(operand).shape != tail:
-            operand = b.reshaped(operand, tail, f"({', '.join('-1' if s != 1 else '1' for s in tail)},)")
-        value = b.pointwise(name if last else f"{name}_scaled", f"{value} {sign} {operand}", type)
-    return value
-
-
-def _normalize(b: Builder, name: str, source: str, split: int, eps: float) -> str:
-    """(x - mean) / sqrt(var + eps) over the dimensions from `split` on.
-
-    Few long rows cannot fill a GPU one program each: their statistics get a kernel of their own, which can be split.
-    """
-    type = b.type(source)
-    rank = len(type.shape)
-    if b.choose(f"{name}.few_rows", prod(type.shape[:split]) < FEW_ROWS):
-        mean, var = moments(b, name, source, list(range(split, rank)), True)
-        rstd = b.pointwise(f"{name}_rstd", f"1.0 / tl.sqrt_rn({var} + {eps!r})", b.type(var))
-        return b.pointwise(name, f"({source} - {mean}) * {rstd}", type)
-    frame: Frame = (("row", 0, split), ("col", split, rank))
-    return b.unit(
-        name, "normalization.normalize_row", [source], type, body=source, frame_in=frame, frame_out=frame,
-        acc=compute_type(type.dtype), cols=_extent(source, split, rank), eps=literal(eps), shape=f"{source}.shape",
-    )  # fmt: skip
-
-
-def _normal(name: str, args: dict[str, Any]) -> str:
-    """The name of the normalised value: the node's own where no weights follow."""
-    return name if _weights(args) == (None, None) else f"{name}_normal"
-
-
-def layer_norm(b: Builder, node: Node, type: TensorType) -> str:
-    args = arguments(node)
-    source = b.dense(args["input"].name)
-    split = len(type.shape) - len(args["normalized_shape"])
-    value = _normalize(b, _normal(node.name, args), source, split, args["eps"])
-    return _affine(b, node.name, value, _weights(args), tuple(args["normalized_shape"]))
-
-
-def group_norm(b: Builder, node: Node, type: TensorType) -> str:
-    """Rows are (sample, group): x seen as [N, G, C / G, …]."""
-    args = arguments(node)
-    source = b.dense(args["input"].name)
-    n, c, *rest = type.shape
-    groups = args["num_groups"]
-    seen = (n, groups, c // groups, *rest)
-    tail = "".join(f", {source}.shape[{d}]" for d in range(2, len(type.shape)))
-    grouped = b.view(
-        f"{node.name}_groups", f"{source}.view({source}.shape[0], {groups}, -1{tail})", source, TensorType(seen, type.dtype)
-    )
-    value = _normalize(b, f"{node.name}_rows", grouped, 2, args["eps"])
-    back = b.view(f"{node.name}_flat", f"{value}.view({source}.shape)", value, TensorType(type.shape, type.dtype))
-    if args["weight"] is None and args["bias"] is None:
-        b.aliases[node.name] = back
-        return back
-    return _affine(b, node.name, back, _weights(args), (c, *(1 for _ in rest)))
-
-
-def instance_norm(b: Builder, node: Node, type: TensorType) -> str:
-    """Rows are (sample, channel)."""
-    args = arguments(node)
-    if not args["use_input_stats"] or args["running_mean"] is not None:
-        raise NotMine("instance norm with running statistics")
-    source = b.dense(args["input"].name)
-    value = _normalize(b, _normal(node.name, args), source, 2, args["eps"])
-    return _affine(b, node.name, value, _weights(args), (type.shape[1], *(1 for _ in type.shape[2:])))
-
-
-def rms_norm(b: Builder, node: Node, type: TensorType) -> str:
-    """x / sqrt(mean(x^2) + eps) * weight."""
-    args = arguments(node)
-    source = b.dense(args["input"].name)
-    rank = len(type.shape)
-    split = rank - len(args["normalized_shape"])
-    dims = list(range(split, rank))
-    eps = args["eps"] if args["eps"] is not None else 1.1920928955078125e-07
-    wide = compute_type(type.dtype)
-    squares = b.pointwise(f"{node.name}_square", f"{source} * {source}", TensorType(type.shape, wide))
-    total = reduce(b, f"{node.name}_sum", "sum", squares, Over(dims, True))
-    count = b.count_text(node.name, float(prod(type.shape[split:])))
-    scale = b.pointwise(
-        f"{node.name}_rms", f"1.0 / tl.sqrt_rn({total} / {count} + {eps!r})", TensorType(b.type(total).shape, wide)
-    )
-    value = b.pointwise(_normal(node.name, args), f"{source} * {scale}", type)
-    return _affine(b, node.name, value, _weights(args), tuple(args["normalized_shape"]))
-
-
-def batch_norm(b: Builder, node: Node, index: int, type: TensorType) -> str:
-    """Result `index` of an ATen batch norm: 0 output, 3 new running mean, 4 new running variance."""
-    args = arguments(node)
-    source, name = args["input"].name, node.name
-    have = b.type(source)
-    if not args.get("training", False):
-        if index or args["running_mean"] is None:
-            raise NotMine("saved statistics of batch norm")
-        return _batch_normalized(b, name, (args["running_mean"].name, args["running_var"].name), args, type)
-    if f"{name}_mean" not in b.nodes:
-        moments(b, name, source, [d for d in range(len(have.shape)) if d != 1], False)
-    if index in (3, 4):
-        momentum, old = args["momentum"], args["running_mean" if index == 3 else "running_var"].name
-        count = prod(have.shape) // have.shape[1]
-        fresh = f"{name}_mean" if index == 3 else f"{name}_var * {b.count_text(name, count / (count - 1))}"
-        return b.pointwise(
-            f"{name}_running_{'mean' if index == 3 else 'var'}", f"{old} * {1 - momentum!r} + {fresh} * {momentum!r}", type
-        )
-    if index:
-        raise NotMine("saved statistics of batch norm")
-    return _batch_normalized(b, name, (f"{name}_mean", f"{name}_var"), args, type)
-
-
-def _batch_normalized(b: Builder, name: str, stats: tuple[str, str], args: dict[str, Any], type: TensorType) -> str:
-    """(x - mean) / sqrt(var + eps) * weight + bias with the statistics (mean, var) of each channel."""
-    source = args["input"].name
-    channels = (type.shape[1], *(1 for _ in type.shape[2:]))
-    text = f"({', '.join(['-1', *('1' for _ in channels[1:])])},)"
-    rstd = b.pointwise(f"{name}_rstd", f"1.0 / tl.sqrt_rn({stats[1]} + {args['eps']!r})", b.type(stats[1]))
-    mean, rstd = (b.reshaped(s, channels, text) for s in (stats[0], rstd))
-    value = b.pointwise(_normal(name, args), f"({source} - {mean}) * {rstd}", type)
-    return _affine(b, name, value, _weights(args), channels)

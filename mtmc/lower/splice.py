@@ -30,12 +30,19 @@ class Operand:
 
 @dataclass(frozen=True)
 class Filling:
-    """What goes into a template: new identifiers, expressions for placeholder names and calls, operands, size arguments."""
+    """What goes into a template: new identifiers, expressions for placeholder names and calls, operands, size arguments.
+
+    In a `wide` kernel the extents are 64-bit numbers, and so is all that is computed of them.
+    """
 
     names: dict[str, str]
     expressions: dict[str, str] = field(default_factory=dict)
     operands: tuple[Operand, ...] = ()
     sizes: dict[str, str] = field(default_factory=dict)
+    wide: bool = False
+
+
+EXTENTS = ("rows", "reds", "cols")  # parameters of a kernel that count its coordinates
 
 
 @cache
@@ -136,5 +143,16 @@ def splice(module: str, functions: Sequence[str], filling: Filling) -> str:
         # keyword names of calls (`BLOCK=BLOCK`) and attributes are not identifiers of ours
         node = function.visit(_Splice(filling))
         assert isinstance(node, cst.FunctionDef)
+        if filling.wide:
+            node = _widened(node)
         filled.append(cst.Module([node]).code.strip("\n"))
     return "\n\n\n".join(filled) + "\n"
+
+
+def _widened(function: cst.FunctionDef) -> cst.FunctionDef:
+    """A kernel whose extents are cast to 64 bits before anything else; other functions as they are."""
+    names = [p.name.value for p in function.params.params]
+    casts = [cst.parse_statement(f"{n} = tl.cast({n}, tl.int64)") for n in names if n in EXTENTS]
+    if not any(name.endswith("_ptr") for name in names):
+        return function
+    return function.with_changes(body=function.body.with_changes(body=[*casts, *function.body.body]))

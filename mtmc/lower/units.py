@@ -78,12 +78,19 @@ def unit_text(node: Node, graph: Graph) -> str:
     }
     if module in ("reduction", "arg_reduction", "scan"):
         expressions |= {"identity": facts["identity"], "operand": facts["body"]}
+        if "tile" in facts:
+            expressions |= dict(zip(("LANES", "WARPS"), map(str, facts["tile"]), strict=True))
         names |= {k: facts[k] for k in ("combine", "finish", "better", "along") if k in facts}
+    elif kind == "join":
+        means, variances = node.inputs
+        names |= {"means": means, "means_ptr": f"{means}_ptr", "variances": variances, "variances_ptr": f"{variances}_ptr"}
     elif module in ("moments", "normalization"):
         expressions |= {"operand": facts["body"]}
+    if kind == "nll_row":
+        operands, names = operands[:1], names | {f"target{end}": f"{node.inputs[1]}{end}" for end in ("", "_ptr")}
     if module == "normalization" and "finish" in facts:
         expressions["finish"] = rename(facts["finish"], {"operand": facts["body"]})
-    filling = Filling(names, expressions, operands, _sizes(node, graph))
+    filling = Filling(names, expressions, operands, _sizes(node, graph), facts.get("wide", False))
     return splice(module, (f"{kind}_kernel", f"launch_{kind}"), filling)
 
 

@@ -28,11 +28,15 @@ WEIGHT = "self.w = nn.Parameter(torch.rand(B))"
 MODELS: dict[str, Case] = {
     "chain": two("F.gelu(x * y + self.b) * 0.5", "A,B", "A,B", "self.b = nn.Parameter(torch.randn(B))"),
     "softmax": one("(x * 0.3).softmax(-1) * 2"),
+    "long_softmax": one("(x * 0.3).softmax(-1) * 2", "A", "K"),
     "columns": one("x.softmax(1)", "A", "B", "D"),
+    "left_out": one("x.tril(-3).masked_fill(x > 0, float('-inf')).softmax(-1)", "A", "B"),
     "layer_norm": one("self.norm(x).relu()", init="self.norm = nn.LayerNorm(B)"),
     "few_rows": one("self.norm(x)", "C", "B", init="self.norm = nn.LayerNorm(B)"),
     "group_norm": one("F.silu(self.norm(x))", "A", "6", "N", init="self.norm = nn.GroupNorm(3, 6)"),
-    "batch_norm": one("self.norm(x)", "A", "C", "B", init="self.norm = nn.BatchNorm1d(C)"),
+    "batch_norm": one("self.norm(x)", "A", "C", "D", init="self.norm = nn.BatchNorm1d(C)"),
+    "long_batch_norm": one("self.norm(x)", "A", "C", "B", init="self.norm = nn.BatchNorm1d(C)"),
+    "long_group_norm": one("self.norm(x)", "A", "6", "K * 12", init="self.norm = nn.GroupNorm(2, 6)"),
     "linear": one("F.gelu(self.fc(x)) * 0.5", "M", "K", init="self.fc = nn.Linear(K, N)"),
     "product": two("x @ y", "M,K", "K,N"),
     "aligned": two("F.relu(x @ y + self.b)", "M,72", "72,N", "self.b = nn.Parameter(torch.randn(N))"),
@@ -48,7 +52,14 @@ MODELS: dict[str, Case] = {
     "rms_norm": one("x / (x * x).mean(-1, keepdim=True).add(1e-5).sqrt() * self.w", init=WEIGHT),
     "share": one("x / x.abs().sum(1, keepdim=True)", "A", "B", "D"),
     "twice": two("(x * x).sum(1).sqrt() + (y * y).sum(1).sqrt()", "A,B", "A,B"),
-    "unlike": two("(x * x).sum(1) - (y * 2).sum(1)", "A,B", "A,B"),
+    "unlike": two("(x * x).cumsum(1) - (y * 2).cumsum(1)", "A,B", "A,B"),
+    "siblings": Case(
+        "(x - y).square().sum(1).sqrt() + (x - z).square().sum(1).sqrt()", {name: randn("A", "B") for name in "xyz"}
+    ),
+    "cosine": two("F.cosine_similarity(x, y)", "A,B", "A,B"),
+    "hinge": two("(1 - x * y).clamp(min=0).mean()", "K,B", "B"),
+    "shares": one("x / x.norm()", "A", "D", "B"),
+    "classes": Case("F.cross_entropy(x * 2, t, ignore_index=2)", {"x": randn("A", "B"), "t": "torch.randint(0, 5, (A,))"}),
     "loss": two("((x - y) ** 2).mean()", "A,B", "A,B"),
     "variance": one("x.var(1)", "A", "B"),
     "attention": Case(
@@ -97,14 +108,19 @@ ROOT = ("fuse_epilogue(mean_sum, guest=mean_)", "fuse_epilogue(mean_sum, guest=a
 ABS = "fuse_prologue(sum_1, guest=abs_1, value=abs_1)"
 SQUARE = "fuse_prologue(mean_sum, guest=mul, value=mul)"
 
+PAIR = ("fuse_prologue(sum_1, guest=square, value=square)", "fuse_prologue(sum_1, guest=sub, value=sub)")
+ANGLE = "cosine_similarity"
+PARTS = ("dot", "left")
+
 # One plan a kind, whose edit is kept under tests/golden/actions and of which the kind's example is a part.
 GOLDEN: dict[str, Plan] = {
     "fuse_epilogue": plan("linear", LINEAR),
     "fuse_prologue": plan("sum", "fuse_prologue(sum_1, guest=mul, value=mul)"),
+    "fuse_siblings": plan("siblings", *PAIR, "fuse_siblings(sum_1, value=sum_2)"),
     "fuse_second_pass": plan(
         "share", "fuse_prologue(sum_1, guest=abs_1, value=abs_1)", "fuse_second_pass(sum_1, guest=div)"
     ),
-    "merge_passes": plan("softmax", "merge_passes(softmax)"),
+    "merge_passes": plan("long_softmax", "merge_passes(softmax)"),
     "split_fp16": plan("linear", "split_fp16(linear_product)"),
     "dot_precision": plan("linear", "dot_precision(linear_product, precision=tf32x3)"),
     "split_reduction": plan("loss", "split_reduction(mean_sum, parts=16)"),
@@ -210,6 +226,7 @@ PLANS: dict[str, Plan] = {
         "unroll(cumsum_back, value=2)",
     ),
     "scan from the end in registers": plan("scan_back", "single_block(cumsum_back, value=512)"),
+    "scans of unlike values": plan("unlike", "warps(cumsum, value=2)"),
     "scan before a triangle": plan("triangle", "warps(cumsum_exclusive, value=2)"),
     "exclusive scan": plan(
         "scan_after",
@@ -221,7 +238,41 @@ PLANS: dict[str, Plan] = {
     "softmax in registers": plan("softmax", "single_block(softmax, value=512)", "fuse_epilogue(softmax, guest=mul_1)"),
     "columns in registers": plan("columns", "single_block(softmax, value=512)"),
     "norm in registers": plan("layer_norm", "single_block(layer_norm_normal, value=512)"),
-    "split channel moments": plan("batch_norm", "split_reduction(batch_norm_moments, parts=16)"),
+    "split channel moments": plan("batch_norm", "split_reduction(batch_norm_moments, parts=4)"),
+    "channel moments in two steps": plan("long_batch_norm", "loop_stages(batch_norm_rows_moments, value=3)"),
+    "group moments in two steps": plan(
+        "long_group_norm",
+        "fuse_epilogue(group_norm_rows, guest=group_norm_scaled)",
+        "fuse_epilogue(group_norm_rows, guest=group_norm)",
+    ),
+    "three siblings": plan(
+        "cosine",
+        *(f"fuse_prologue({ANGLE}_{part}, guest={ANGLE}_{part}_terms, value={ANGLE}_{part}_terms)" for part in PARTS),
+        f"fuse_siblings({ANGLE}_dot, value={ANGLE}_left)",
+        f"fuse_siblings({ANGLE}_dot, value={ANGLE}_right)",
+        f"single_block({ANGLE}_dot, value=512)",
+    ),
+    "whole mean in two steps": plan(
+        "hinge",
+        "fuse_prologue(mean_sum_rows, guest=clamp, value=clamp)",
+        "fuse_prologue(mean_sum_rows, guest=rsub, value=rsub)",
+        "fuse_prologue(mean_sum_rows, guest=mul, value=mul)",
+        "fuse_epilogue(mean_sum, guest=mean_)",
+    ),
+    "whole norm in two steps": plan("shares", "fuse_epilogue(linalg_vector_norm_sum, guest=linalg_vector_norm)"),
+    "loss of classes": plan(
+        "classes",
+        "fuse_prologue(cross_entropy_loss_nll, guest=mul, value=mul)",
+        "fuse_epilogue(cross_entropy_loss_nll, guest=cross_entropy_loss_terms)",
+        "single_block(cross_entropy_loss_nll, value=512)",
+    ),
+    "loss of classes in one pass": plan(
+        "classes",
+        "merge_passes(cross_entropy_loss_nll)",
+        "fuse_prologue(cross_entropy_loss_nll, guest=mul, value=mul)",
+        "fuse_epilogue(cross_entropy_loss_nll, guest=cross_entropy_loss_terms)",
+    ),
+    "online softmax behind what is left out": plan("left_out", "merge_passes(softmax)"),
     "split row moments": plan("variance", "split_reduction(var_moments, parts=4)", "unroll(var_moments, value=2)"),
     "few rows": plan("few_rows", "split_reduction(layer_norm_normal_moments, parts=16)"),
     "split sum of squares": plan(

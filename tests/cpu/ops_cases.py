@@ -54,6 +54,10 @@ ELEMENTWISE = {
     "op_keep_min": Op("op_keep_min(x, 0.0, y)[0]", "torch.minimum(x, y)"),
     "op_count": Op("op_count(x.to(tl.int64), 0, y.to(tl.int64))[0].to(x.dtype)", "(x.long() + y.long()).to(x.dtype)"),
     "op_add": Op("op_add(x, 0.0, y)[0]", "x + y", 1),
+    "op_add_finite": Op("op_add_finite(x, 0.0, y)[0]", "x + y", 1),
+    "op_lane_moments": Op(
+        "op_lane_moments(x, 3 * y, 5 * y * y, 2 * BLOCK + tl.program_id(0))[0]", "x + 1.5 * y", 2, "x.abs() + y.abs()"
+    ),
 }
 # Over axis 0 of x[COLUMN, ROWS] in a kernel, over dimension 0 in PyTorch.
 COLUMN = 32
@@ -70,7 +74,12 @@ REDUCING = {
     "op_first_index_of": Op("op_first_index_of(x, places, op_max_over(x)).to(x.dtype)", "x.argmax(0).to(x.dtype)"),
 }
 PRODUCTS = ("op_prod_over", "op_prod_along", "op_prod_along_back")
-HARMLESS = {"op_count": 1e6, **dict.fromkeys(PRODUCTS, 10.0)}  # beyond it the result is undefined, or depends on the order
+HARMLESS = {
+    "op_count": 1e6,
+    "op_add_finite": 1e30,
+    "op_lane_moments": 1e15,
+    **dict.fromkeys(PRODUCTS, 10.0),
+}  # beyond it the result is undefined, or depends on the order
 
 
 def program() -> str:

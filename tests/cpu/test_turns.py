@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from processes import environment
 
+from mtmc.judge import turns
 from mtmc.judge.turns import turn
 
 HOLD = """
@@ -95,7 +96,7 @@ def test_the_gpu_is_shared_by_jobs_that_may_share_it(tmp_path):
         jobs.begin(name, gpu=True, shares=True)
         until(lambda name=name: name in jobs.running)
     jobs.begin("m", gpu=True)
-    until(lambda: held(tmp_path / "gpu.door"))
+    until(lambda: held(next(tmp_path.glob("gpu*.door"))))
     jobs.begin("c", gpu=True, shares=True)
     time.sleep(0.05)
     assert jobs.seen == ["a", "ab"]
@@ -118,3 +119,37 @@ def test_another_process_holds_a_turn(tmp_path, mine, theirs, waits):
         other.communicate()
         until(lambda: jobs.seen == ["m"])
         jobs.end()
+
+
+UUIDS = ("GPU-5a01-aa", "GPU-77b2-cc")
+
+
+@pytest.mark.parametrize(
+    ("visible", "uuids", "name"),
+    [
+        (None, UUIDS, "gpu-5a01-aa"),
+        ("0", UUIDS, "gpu-5a01-aa"),
+        ("0,1", UUIDS, "gpu-5a01-aa"),
+        (" 1, 0", UUIDS, "gpu-77b2-cc"),
+        ("GPU-77b2-cc", UUIDS, "gpu-77b2-cc"),
+        ("GPU-77", UUIDS, "gpu-77b2-cc"),
+        ("GPU-99", UUIDS, "gpu-99"),
+        ("MIG-3f/1", UUIDS, "gpu-MIG-3f-1"),
+        ("7", UUIDS, "gpu-7"),
+        (None, (), "gpu-0"),
+        ("0", (), "gpu-0"),
+        ("", UUIDS, "gpu"),
+    ],
+)
+def test_one_gpu_has_one_lock_however_it_is_called(tmp_path, monkeypatch, visible, uuids, name):
+    monkeypatch.setattr(turns, "_uuids", lambda: uuids)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with turn(tmp_path, gpu=True, alone=False):
+        assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.door", f"{name}.lock"]
+
+
+def test_without_nvml_gpus_have_numbers(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert turns._uuids.__wrapped__() == ()

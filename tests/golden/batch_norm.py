@@ -32,12 +32,21 @@ class Model(nn.Module):
 
 
 @triton.jit
-def op_add(acc, lost, x):
-    """acc + x and the rounding error that the next step gives back (Kahan 1965); an infinite sum loses nothing."""
+def op_add_finite(acc, lost, x):
+    """acc + x with what rounding lost, for what is finite; an infinite sum becomes NaN, as the variance of such data is."""
     y = x - lost
     total = acc + y
-    rest = (total - acc) - y
-    return total, tl.where(rest == rest, rest, 0.0)
+    return total, (total - acc) - y
+
+
+@triton.jit
+def op_lane_moments(pivot, total, squares, n):
+    """Mean, count and squared deviations of each lane: `total` of x - pivot and `squares` of it, over the lane's part of n elements."""
+    lanes: tl.constexpr = total.shape[0]
+    count = ((n + lanes - 1 - tl.arange(0, lanes)) // lanes).to(total.dtype)
+    shift = tl.where(count > 0, total / count, 0.0)
+    rest = squares - total * shift
+    return tl.where(count > 0, pivot + shift, 0.0), count, tl.where(rest < 0, 0.0, rest)
 
 
 @triton.jit
@@ -48,14 +57,14 @@ def op_relu(x):
 
 @triton.jit
 def batch_norm_moments_kernel(x0__ptr, mean_ptr, var_ptr, rows, reds, cols, BLOCK: tl.constexpr):
-    red = tl.program_id(0)
+    red = tl.program_id(0).to(tl.int64)
     first = 0
     last = rows * cols
-    count = tl.zeros((BLOCK,), tl.float32)
-    mean = tl.zeros((BLOCK,), tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
     squares = tl.zeros((BLOCK,), tl.float32)
     lost = tl.zeros((BLOCK,), tl.float32)
     rest = tl.zeros((BLOCK,), tl.float32)
+    pivot = tl.zeros((BLOCK,), tl.float32)
     for start in range(first, last, BLOCK):
         at = start + tl.arange(0, BLOCK)
         row = (at // cols).to(tl.int64)
@@ -63,11 +72,12 @@ def batch_norm_moments_kernel(x0__ptr, mean_ptr, var_ptr, rows, reds, cols, BLOC
         mask = at < rows * cols
         index = (row * reds + red) * cols + col
         x0_ = tl.load(x0__ptr + index, mask=mask)
-        count += mask.to(tl.float32)
-        delta = tl.where(mask, x0_ - mean, 0.0)
-        mean, lost = op_add(mean, lost, delta * (1.0 / ((start - first) // BLOCK + 1)))
-        squares, rest = op_add(squares, rest, delta * tl.where(mask, x0_ - mean, 0.0))
+        pivot = tl.where(start == first, x0_, pivot)
+        delta = tl.where(mask, x0_ - pivot, 0.0)
+        total, lost = op_add_finite(total, lost, delta)
+        squares, rest = op_add_finite(squares, rest, delta * delta)
     n = last - first
+    mean, count, squares = op_lane_moments(pivot, total - lost, squares - rest, n)
     total_mean = tl.sum(count * mean, axis=0) / n
     total_squares = tl.sum(squares + count * (mean - total_mean) * (mean - total_mean), axis=0)
     out_index = red

@@ -155,7 +155,7 @@ def amax_kernel(x0__ptr, out_ptr, reds, cols, RED: tl.constexpr, BLOCK: tl.const
     acc = tl.full((RED, BLOCK), float("-inf"), tl.float32)
     lost = tl.full((RED, BLOCK), 0, tl.float32)
     for start in range(0, reds, RED):
-        red = (start + tl.arange(0, RED))[:, None]
+        red = (start + tl.arange(0, RED))[:, None].to(tl.int64)
         mask = (red < reds) & (col < cols)
         index = (row * reds + red) * cols + col
         x0_ = tl.load(x0__ptr + index, mask=mask)

@@ -52,7 +52,7 @@ def mid_kernel(operand_ptr, out_ptr, reds, cols, RED: tl.constexpr, BLOCK: tl.co
     best = tl.full((RED, BLOCK), identity, ACC)
     where = tl.zeros((RED, BLOCK), tl.int64)
     for start in range(0, reds, RED):
-        red = (start + tl.arange(0, RED))[:, None]
+        red = (start + tl.arange(0, RED))[:, None].to(tl.int64)
         mask = (red < reds) & (col < cols)
         index = (row * reds + red) * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)

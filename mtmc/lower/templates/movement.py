@@ -81,7 +81,7 @@ def launch_lookup(operand, at):
 def gather_kernel(operand_ptr, at_ptr, out_ptr, taken, reds, cols, numel, BLOCK: tl.constexpr):
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = index < numel
-    row = index // (taken * cols)
+    row = index // (tl.cast(taken, tl.int64) * cols)
     col = index % cols
     at = tl.load(at_ptr + index, mask=mask, other=0).to(tl.int64)
     tl.device_assert((at >= 0) & (at < reds), "an index is out of range")

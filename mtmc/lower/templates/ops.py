@@ -180,6 +180,24 @@ def op_add(acc, lost, x):
 
 
 @triton.jit
+def op_add_finite(acc, lost, x):
+    """acc + x with what rounding lost, for what is finite; an infinite sum becomes NaN, as the variance of such data is."""
+    y = x - lost
+    total = acc + y
+    return total, (total - acc) - y
+
+
+@triton.jit
+def op_lane_moments(pivot, total, squares, n):
+    """Mean, count and squared deviations of each lane: `total` of x - pivot and `squares` of it, over the lane's part of n elements."""
+    lanes: tl.constexpr = total.shape[0]
+    count = ((n + lanes - 1 - tl.arange(0, lanes)) // lanes).to(total.dtype)
+    shift = tl.where(count > 0, total / count, 0.0)
+    rest = squares - total * shift
+    return tl.where(count > 0, pivot + shift, 0.0), count, tl.where(rest < 0, 0.0, rest)
+
+
+@triton.jit
 def op_count(acc, lost, x):
     """acc + x of integers."""
     return acc + x, lost

@@ -20,7 +20,7 @@ def launch_combine_add(partial, out):
 @triton.jit
 def combine_moments_kernel(means_ptr, vars_ptr, mean_ptr, var_ptr, length, chunk, PARTS: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
-    part = tl.arange(0, PARTS)
+    part = tl.arange(0, PARTS).to(tl.int64)
     count = tl.minimum(length, (part + 1) * chunk) - tl.minimum(length, part * chunk)
     count = count.to(tl.float32)
     means = tl.where(count > 0, tl.load(means_ptr + row * PARTS + part), 0.0)
@@ -44,7 +44,7 @@ def combine_products_kernel(partial_ptr, out_ptr, numel, PARTS, BLOCK: tl.conste
     mask = index < numel
     acc = tl.zeros((BLOCK,), tl.float32)
     for part in range(0, PARTS):
-        acc += tl.load(partial_ptr + part * numel + index, mask=mask)
+        acc += tl.load(partial_ptr + tl.cast(part, tl.int64) * numel + index, mask=mask)
     tl.store(out_ptr + index, acc, mask=mask)
 
 

@@ -40,9 +40,9 @@ def row_kernel(operand_ptr, out_ptr, cols, BLOCK: tl.constexpr):
 def launch_row(operand):
     cols = COLS
     out = torch.empty(SHAPE, dtype=DTYPE, device=DEVICE)
-    BLOCK = 256
+    BLOCK = LANES
     grid = (out.numel(),)
-    row_kernel[grid](operand, out, cols, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    row_kernel[grid](operand, out, cols, BLOCK=BLOCK, num_warps=WARPS, num_stages=1)
     return out
 
 
@@ -54,7 +54,7 @@ def mid_kernel(operand_ptr, out_ptr, reds, cols, RED: tl.constexpr, BLOCK: tl.co
     acc = tl.full((RED, BLOCK), identity, ACC)
     lost = tl.full((RED, BLOCK), 0, ACC)
     for start in range(0, reds, RED):
-        red = (start + tl.arange(0, RED))[:, None]
+        red = (start + tl.arange(0, RED))[:, None].to(tl.int64)
         mask = (red < reds) & (col < cols)
         index = (row * reds + red) * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
@@ -75,7 +75,7 @@ def launch_mid(operand):
 
 @triton.jit
 def chan_kernel(operand_ptr, out_ptr, rows, reds, cols, BLOCK: tl.constexpr):
-    red = tl.program_id(0)
+    red = tl.program_id(0).to(tl.int64)
     acc = tl.full((BLOCK,), identity, ACC)
     lost = tl.full((BLOCK,), 0, ACC)
     for start in range(0, rows * cols, BLOCK):

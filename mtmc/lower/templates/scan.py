@@ -60,7 +60,7 @@ def mid_kernel(operand_ptr, out_ptr, reds, cols, RED: tl.constexpr, BLOCK: tl.co
     carry = tl.full((1, BLOCK), identity, ACC)
     lost = tl.full((1, BLOCK), 0, ACC)
     for start in WALK:
-        red = (start + tl.arange(0, RED))[:, None]
+        red = (start + tl.arange(0, RED))[:, None].to(tl.int64)
         mask = (red < reds) & (col < cols)
         index = (row * reds + red) * cols + col
         operand = tl.load(operand_ptr + index, mask=mask)
