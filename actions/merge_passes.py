@@ -10,7 +10,7 @@ import libcst as cst
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.single_block import held_easily
-from mtmc.actions.unit import Line, Unit, code, in_loop, loops, statement, target
+from mtmc.actions.unit import Line, Unit, code, in_loop, loops, statement, step_of, target
 from mtmc.errors import check
 from mtmc.program import Program
 
@@ -77,7 +77,7 @@ def _online_softmax(unit: Unit, found: list[cst.For]) -> Unit:
 def _welford(unit: Unit, found: list[cst.For]) -> Unit:
     """Lane-wise count, mean and squared deviations, merged as in `templates/moments.py`."""
     lines, x = _split_first(found[0], r"tl\.where\(mask, (.+), 0\.0\)\)$")
-    start, step = code(found[0].target), code(found[0].iter).removesuffix(")").rsplit(", ", 1)[1]
+    start, step = code(found[0].target), step_of(found[0])
     update = [
         *lines,
         statement("count += tl.where(mask, 1.0, 0.0)"),

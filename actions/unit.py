@@ -274,6 +274,12 @@ def loops(lines: Sequence[Line]) -> list[cst.For]:
     return [line for line in lines if isinstance(line, cst.For)]
 
 
+def step_of(loop: cst.For) -> str:
+    """The step of a loop over a range of three; options such as an unrolling stand behind it by name."""
+    assert isinstance(loop.iter, cst.Call)
+    return code([x.value for x in loop.iter.args if x.keyword is None][-1])
+
+
 def in_loop(loop: cst.For, lines: Sequence[cst.BaseStatement]) -> cst.For:
     """The loop with another body."""
     return loop.with_changes(body=loop.body.with_changes(body=list(lines)))

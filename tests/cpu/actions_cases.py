@@ -234,7 +234,7 @@ PLANS: dict[str, Plan] = {
         "fuse_epilogue(cumsum_exclusive, guest=add)",
         "single_block(cumsum_exclusive, value=512)",
     ),
-    "Welford": plan("layer_norm", "merge_passes(layer_norm_normal)"),
+    "Welford": plan("layer_norm", "unroll(layer_norm_normal, value=4)", "merge_passes(layer_norm_normal)"),
     "softmax in registers": plan("softmax", "single_block(softmax, value=512)", "fuse_epilogue(softmax, guest=mul_1)"),
     "columns in registers": plan("columns", "single_block(softmax, value=512)"),
     "norm in registers": plan("layer_norm", "single_block(layer_norm_normal, value=512)"),
