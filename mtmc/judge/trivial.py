@@ -140,7 +140,7 @@ def trivial(
     if made is None:
         return Trivial(note=NO_TENSOR)
     accepted = everywhere = made.accepted(chosen)
-    others = tuple(name for name in names if name not in (draws.OWN, draws.AGAIN, draws.WEIGHTS))
+    others = tuple(name for name in names if name not in (draws.OWN, draws.AGAIN, draws.WEIGHTS, draws.MISSING))
     note = "" if made.exacts else "without an fp64 oracle"
     del made  # the next one may need the memory
     for name in others if accepted else ():

@@ -68,7 +68,7 @@ def check_of(found: Accuracy | Wrong) -> str:
 def test_every_draw_is_checked_and_named() -> None:
     case = problem("return torch.softmax(x, -1)")
     names = draws.usable(case)
-    assert names == ("own", "own again", "normal", "shifted", "large", "low", "tiny", "structured")
+    assert names == ("own", "own again", "normal", "shifted", "large", "low", "tiny", "structured", "with NaN")
     found = verified(case, "e = torch.exp(x - x.amax(-1, True)); return e / e.sum(-1, keepdim=True)", names)
     assert isinstance(found, Accuracy)
     assert found.checked == tuple(f"{name} 6x10" for name in names)
@@ -89,7 +89,7 @@ def test_shifted_inputs_catch_a_normalisation_that_does_nothing() -> None:
 
 
 def test_draws_that_the_reference_cannot_take_are_left_out() -> None:
-    assert draws.usable(problem("return torch.log(x)")) == ("own", "own again", "shifted")
+    assert draws.usable(problem("return torch.log(x)")) == ("own", "own again", "shifted", "with NaN")
     assert draws.usable(problem("return F.binary_cross_entropy(x, x)")) == ("own", "own again")
     weighted = problem("return torch.sqrt(x * x) * self.w", "self.w = nn.Parameter(torch.ones(10))")
     assert set(draws.usable(weighted)) == {"own", "own again", *draws.DRAWS}
@@ -107,6 +107,13 @@ def test_tiny_inputs_catch_another_epsilon() -> None:
     kernels = "return F.layer_norm(x, (10,), eps={})"
     assert passes(verified(case, kernels.format(1e-5), draws.usable(case)))
     assert check_of(verified(case, kernels.format(2e-5), ("tiny",))) == "values"
+
+
+def test_nan_that_gets_lost_is_told() -> None:
+    case, names = problem("return torch.relu(x)"), ("own", "with NaN")
+    kept, lost = (verified(case, f"return {text}", names) for text in ("x.clamp(min=0)", "torch.fmax(x, torch.zeros_like(x))"))
+    assert isinstance(kept, Accuracy) and kept.checked[1:] == ("with NaN 6x10",) and not kept.skipped
+    assert isinstance(lost, Accuracy) and len(lost.checked) == 1 and "NaN in the inputs" in lost.skipped[0]
 
 
 def test_draws_that_leave_the_reference_no_digits_are_left_out() -> None:
