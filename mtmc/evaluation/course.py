@@ -90,7 +90,10 @@ class Runner:
     def choices(self) -> Iterator[tuple[View, Outcome]]:
         """Every decision that was not `stop`, and what it came to."""
         spent, best = 0, best_gain(self.stored)
+        ranked = ""  # the program that the ranking is about
         while spent < self.budget and self._found < best and (key := self._at_hand()):
+            if key != ranked:  # exhausted: what is left of its ranking, `stop`, must not close the next program
+                self._ranking, ranked = [], key
             view = self.replay.view(key, self.policy.guided)
             action = self._ranking.pop(0) if self._ranking else self._asked(view)
             if action.family == "stop":
