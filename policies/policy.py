@@ -69,6 +69,11 @@ class View:
         return self.legal[-1]
 
     @property
+    def gains(self) -> dict[str, float]:
+        """By action id, the predicted speed-up over the best program so far, less 1; empty where that has no prediction."""
+        return {name: self.best_ms / ms - 1 for name, ms in self.predicted.items()} if self.best_ms else {}
+
+    @property
     def moves(self) -> tuple[Action, ...]:
         """The legal actions without `stop`."""
         return self.legal[:-1]

@@ -14,7 +14,7 @@ from string import Template
 
 from mtmc.hardware_profiles import Profile
 from mtmc.policies.card import SHOWN, kernels, tensors
-from mtmc.policies.menu import LABELS, Menu
+from mtmc.policies.menu import LABELS, Menu, Option
 from mtmc.policies.policy import View
 from mtmc.step import Step
 from mtmc.tree import candidate_ms, reference_ms
@@ -26,6 +26,7 @@ STEPS = 3  # last steps told
 TENSORS = 4  # tensors told of the input and of the state, the largest first
 MINOR = 0.01  # kernels with less of the time are only named
 WORDS = 160  # characters of what a failed verdict has to say
+MEANING = " (predicted rank and gain over the best program, where known)"
 PEAKS = ("tf32", "fp16", "bf16")
 
 
@@ -41,8 +42,13 @@ def prefix(view: View, hardware: bool = True) -> str:
 
 def text(menu: Menu) -> str:
     """The labelled options and the question, ready for one label as the next token (after a space)."""
-    choices = "\n".join(f"{label}. {option.text}" for label, option in zip(LABELS, menu, strict=False))
-    return _template("menu").substitute(choices=choices).rstrip("\n")
+    choices = "\n".join(f"{label}. {_told(option)}" for label, option in zip(LABELS, menu, strict=False))
+    hinted = any(option.hint for option in menu)
+    return _template("menu").substitute(choices=choices, meaning=MEANING if hinted else "").rstrip("\n")
+
+
+def _told(option: Option) -> str:
+    return f"{option.hint} {option.text}" if option.hint else option.text
 
 
 @cache

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Annotated, TypeVar
@@ -35,12 +35,13 @@ from mtmc.policies import prompt
 from mtmc.policies.curves import Curves, sentence, tell
 from mtmc.policies.decisions import trees
 from mtmc.policies.environment import REWARDS
-from mtmc.policies.menu import Menu, menu
+from mtmc.policies.menu import Gains, Menu, menu
 from mtmc.policies.model import END, Lora, Policy, Until, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.pretrain_bc import (
     Count,
     Device,
     Gpus,
+    Guided,
     Hardware,
     Known,
     Minutes,
@@ -94,6 +95,7 @@ class Settings:
     seed: int = 0
     known: bool = False
     hardware: bool = True
+    guided: bool = True
     lora: Lora = Lora()
     gpus: tuple[str, ...] = ()
 
@@ -128,6 +130,7 @@ class Open:
 
     walk: Walk
     prefix: str
+    gains: Gains
     options: Menu
     choice: Choice
 
@@ -161,7 +164,10 @@ def train(
     for iteration in range(start + 1, last + 1):
         began, rng = time.monotonic(), Random(f"{settings.seed}:{iteration}")
         allowed = curriculum(able, iteration / settings.iterations, settings.opened)
-        walks = [Walk(rng.choice(allowed), settings.horizon, settings.reward, settings.known) for _ in range(settings.walks)]
+        walks = [
+            Walk(rng.choice(allowed), settings.horizon, settings.reward, settings.known, settings.guided)
+            for _ in range(settings.walks)
+        ]
         choices = roll_out(policy, walks, settings, rng)
         for walk, made in zip(walks, choices, strict=True):
             credit(made, walk.rewards, settings)
@@ -210,7 +216,8 @@ def roll_out(policy: Policy, walks: Sequence[Walk], settings: Settings, rng: Ran
             if walk.view:
                 made[place].append(Choice())
                 before = prompt.prefix(walk.view, settings.hardware)
-                level.append(Open(walk, before, menu(walk.view.legal), made[place][-1]))
+                gains = walk.view.gains
+                level.append(Open(walk, before, gains, menu(walk.view.legal, gains), made[place][-1]))
         while level:
             level.sort(key=lambda at: len(at.prefix))  # rows of like length together, which saves padding
             level = _choose(policy, level, settings.rows, rng)
@@ -236,7 +243,7 @@ def _choose(policy: Policy, level: list[Open], rows: int, rng: Random) -> list[O
             at.choice.stages.append(Stage(row, say, taken, reference))
             actions = at.options[taken].actions
             if len(actions) > 1:
-                deeper.append(Open(at.walk, at.prefix, menu(actions), at.choice))
+                deeper.append(replace(at, options=menu(actions, at.gains)))
             else:
                 at.walk.take(actions[0])
     return deeper
@@ -350,6 +357,7 @@ def train_command(  # noqa: PLR0913  one parameter an option
     minutes: Minutes = 0.0,
     known: Known = None,
     hardware: Hardware = None,
+    guided: Guided = None,
     gpu: Gpus = None,
 ) -> None:
     """Reinforcement: PPO on stored trees; no kernel runs. Writes an adapter."""
@@ -359,7 +367,7 @@ def train_command(  # noqa: PLR0913  one parameter an option
     settings = changed(
         base, iterations=iterations, walks=walks, horizon=horizon, passes=passes, batch=batch, rows=rows, rate=rate, kl=kl,
         floor=floor, opened=opened, discount=discount, reward=reward, seed=seed, known=known,
-        hardware=hardware, gpus=tuple(gpu) if gpu else None, lora=with_rank(base.lora, rank),
+        hardware=hardware, guided=guided, gpus=tuple(gpu) if gpu else None, lora=with_rank(base.lora, rank),
     )  # fmt: skip
     stop = Until.of(until, minutes)
     last = train(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, stop)

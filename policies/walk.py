@@ -14,14 +14,16 @@ from mtmc.trajectories.trees import StoredTree
 class Walk:
     """One episode of `environment.StoredTrees` in one tree, of at most `horizon` candidates.
 
-    Choices that nobody tried are shown, and have no say (with `known` they are not shown). `rewards` holds what each choice
-    earned; `view` is the decision at hand, None when the walk is over: stopped, at the horizon, or with nothing left to try.
+    Choices that nobody tried are shown, and have no say (with `known` they are not shown). `guided` shows predicted times.
+    `rewards` holds what each choice earned; `view` is the decision at hand, None when the walk is over: stopped, at the
+    horizon, or with nothing left to try.
     """
 
     stored: StoredTree
     horizon: int
     kind: str = "graded"
     known: bool = False
+    guided: bool = True
     rewards: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -49,5 +51,5 @@ class Walk:
         self._masks = self.env.action_masks()
         if self._masks.sum() <= 1:
             return None
-        seen = self.env.view()
+        seen = self.env.view(self.guided)
         return replace(seen, legal=tuple(a for a in seen.legal if not self.known or self.has_a_say(a)))
