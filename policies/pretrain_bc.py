@@ -225,15 +225,15 @@ def look(policy: Policy, data: Data, settings: Settings) -> dict[str, float]:
 class _Sums:
     """Running means over stages, each with its weight."""
 
-    total: float = 0.0
-    right: float = 0.0
+    total: Tensor | float = 0.0
+    right: Tensor | float = 0.0
     weight: float = 0.0
     stages: int = 0
 
     def add(self, loss: Tensor, right: Tensor, part: Sequence[Stage]) -> None:
         weights = [stage.weight for stage in part]
-        self.total += float(loss.detach().sum())
-        self.right += sum(weight for weight, hit in zip(weights, right.tolist(), strict=True) if hit)
+        self.total = self.total + loss.detach().sum()  # on the device: to ask for a number waits for it
+        self.right = self.right + (torch.tensor(weights, device=right.device) * right).sum()
         self.weight += sum(weights)
         self.stages += len(part)
 
@@ -242,11 +242,11 @@ class _Sums:
 
     @property
     def loss(self) -> float:
-        return self.total / self.weight
+        return float(self.total) / self.weight
 
     @property
     def accuracy(self) -> float:
-        return self.right / self.weight
+        return float(self.right) / self.weight
 
 
 def _parts(batch: list[Stage], rows: int) -> Iterator[list[Stage]]:

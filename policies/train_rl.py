@@ -36,7 +36,7 @@ from mtmc.policies.curves import Curves, sentence, tell
 from mtmc.policies.decisions import trees
 from mtmc.policies.environment import REWARDS
 from mtmc.policies.menu import Gains, Menu, menu
-from mtmc.policies.model import END, Lora, Policy, Until, masks, read_checkpoint, write_checkpoint
+from mtmc.policies.model import END, Answers, Lora, Policy, Until, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.pretrain_bc import (
     Count,
     Device,
@@ -157,7 +157,7 @@ def train(
         policy.restore(checkpoint["policy"])
         optimizer.load_state_dict(checkpoint["optimizer"])
         start = checkpoint["iteration"]
-    curves = Curves(out, start)
+    curves, reference = Curves(out, start), Answers(policy.reference, policy.device)
     tell(f"{len(able)} trees, iterations {start + 1} to {settings.iterations}")
 
     last, saved = until.step or settings.iterations, time.monotonic()
@@ -168,7 +168,7 @@ def train(
             Walk(rng.choice(allowed), settings.horizon, settings.reward, settings.known, settings.guided)
             for _ in range(settings.walks)
         ]
-        choices = roll_out(policy, walks, settings, rng)
+        choices = roll_out(policy, reference, walks, settings, rng)
         for walk, made in zip(walks, choices, strict=True):
             credit(made, walk.rewards, settings)
         flat = normalised([choice for made in choices for choice in made])
@@ -206,9 +206,12 @@ def curriculum(found: Sequence[StoredTree], progress: float, opened: float) -> l
 
 
 @torch.no_grad()
-def roll_out(policy: Policy, walks: Sequence[Walk], settings: Settings, rng: Random) -> list[list[Choice]]:
-    """Walk all walks to their ends side by side; the choices of each."""
+def roll_out(
+    policy: Policy, reference: Answers, walks: Sequence[Walk], settings: Settings, rng: Random
+) -> list[list[Choice]]:
+    """Walk all walks to their ends side by side; the choices of each. `reference` answers for the policy at the start."""
     policy.eval()
+    now = Answers(policy, policy.device)
     made: list[list[Choice]] = [[] for _ in walks]
     while any(walk.view for walk in walks):
         level: list[Open] = []
@@ -220,23 +223,19 @@ def roll_out(policy: Policy, walks: Sequence[Walk], settings: Settings, rng: Ran
                 level.append(Open(walk, before, gains, menu(walk.view.legal, gains), made[place][-1]))
         while level:
             level.sort(key=lambda at: len(at.prefix))  # rows of like length together, which saves padding
-            level = _choose(policy, level, settings.rows, rng)
+            level = _choose(policy, (now, reference), level, settings.rows, rng)
     policy.train()
     return made
 
 
-def _choose(policy: Policy, level: list[Open], rows: int, rng: Random) -> list[Open]:
+def _choose(policy: Policy, answers: tuple[Answers, Answers], level: list[Open], rows: int, rng: Random) -> list[Open]:
     """One menu of every open choice: drawn, noted, and taken where it named an action; those that go on to another menu."""
     deeper: list[Open] = []
     for part in _parts(level, rows):
         tokens = [policy.ids(at.prefix) + policy.ids(prompt.text(at.options)) for at in part]
         says = [[any(map(at.walk.has_a_say, option.actions)) for option in at.options] for at in part]
-        known = masks(says, policy.device)
-        found, values = policy(tokens, known)
-        references = policy.reference(tokens, known).cpu()
-        for at, row, say, chances, value, reference in zip(
-            part, tokens, says, found.cpu(), values.tolist(), references, strict=True
-        ):
+        found, references = (ask(tokens, says) for ask in answers)
+        for at, row, say, (chances, value), (reference, _) in zip(part, tokens, says, found, references, strict=True):
             taken = rng.choices(range(len(say)), weights=chances[: len(say)].exp().tolist())[0]
             at.choice.value = at.choice.value if at.choice.stages else value
             at.choice.log_probability += float(chances[taken])
@@ -271,7 +270,7 @@ def update(
     policy: Policy, optimizer: torch.optim.Optimizer, choices: list[Choice], settings: Settings, rng: Random
 ) -> dict[str, float]:
     """The passes over the choices; means of the figures over all updates."""
-    sums: dict[str, float] = {}
+    sums: dict[str, Tensor] = {}  # on the device: to ask for a number waits for it
     count = 0
     for _ in range(settings.passes):
         order = rng.sample(choices, len(choices))
@@ -281,16 +280,16 @@ def update(
                 loss, figures = objective(policy, part, settings)
                 (loss * len(part) / len(batch)).backward()  # type: ignore[no-untyped-call]
                 for name, value in figures.items():
-                    sums[name] = sums.get(name, 0.0) + value * len(part)
+                    sums[name] = sums.get(name, torch.zeros_like(value)) + value * len(part)
                 count += len(part)
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             torch.nn.utils.clip_grad_norm_(parameters, settings.norm)
             optimizer.step()
             optimizer.zero_grad()
-    return {name: value / count for name, value in sums.items()}
+    return {name: float(value) / count for name, value in sums.items()}
 
 
-def objective(policy: Policy, part: Sequence[Choice], settings: Settings) -> tuple[Tensor, dict[str, float]]:
+def objective(policy: Policy, part: Sequence[Choice], settings: Settings) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of some choices (to be lowered), and what it is made of."""
     device = policy.device
     stages = [stage for choice in part for stage in choice.stages]
@@ -322,7 +321,7 @@ def objective(policy: Policy, part: Sequence[Choice], settings: Settings) -> tup
         "entropy": entropy.sum() / max(len(entropy), 1),
         "clipped": ((ratio - 1).abs() > settings.clip).float().mean(),
     }
-    return loss, {name: float(value.detach()) for name, value in figures.items()}
+    return loss, {name: value.detach() for name, value in figures.items()}
 
 
 def _parts(items: Sequence[Item], rows: int) -> Iterator[Sequence[Item]]:
