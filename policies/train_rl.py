@@ -2,8 +2,8 @@
 
     mtmc train trees/ --model +runs/bc/adapter --out runs/rl      (or python -m mtmc.policies.train_rl)
 
-Each iteration: many walks through trees of the grades that the curriculum allows, every choice drawn from the policy; the
-advantages of all choices (GAE); some passes over them with the clipped objective, a value loss, the KL divergence to the
+Each iteration: many walks (courses as `mtmc evaluate-policy` has them, or episodes of the environment) through trees of the
+grades that the curriculum allows, every choice drawn from the policy; the advantages of all choices (GAE); some passes over them with the clipped objective, a value loss, the KL divergence to the
 policy that it started from, and a penalty where the entropy falls below its floor. No kernel runs: outcomes are the trees'.
 
 A choice can be two menus, one after the other; its log-probability is the sum over them, its value is read at the first.
@@ -54,7 +54,7 @@ from mtmc.policies.pretrain_bc import (
     usable,
     with_rank,
 )
-from mtmc.policies.walk import Walk
+from mtmc.policies.walk import ORDERS, Hunt, Walk
 from mtmc.policies.weights import Source
 from mtmc.trajectories import archive
 from mtmc.trajectories.files import folder
@@ -67,7 +67,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides what is learnt. An iteration makes `walks` walks of at most `horizon` steps.
+    """Everything that decides what is learnt. An iteration makes `walks` walks of `horizon` candidates (in the `order` of `walk`).
 
     `passes` over their choices, `batch` choices an update, `rows` menus in memory at once. `kl` weighs the divergence to the
     policy at the start, `floor` is the least entropy (as a part of the largest possible), kept up with the weight `lift`.
@@ -92,6 +92,7 @@ class Settings:
     norm: float = 1.0
     opened: float = 0.5
     reward: str = "graded"
+    order: str = "best"
     seed: int = 0
     known: bool = False
     hardware: bool = True
@@ -128,7 +129,7 @@ class Choice:
 class Open:
     """A choice being made: the options that are left to choose from."""
 
-    walk: Walk
+    walk: Hunt | Walk
     prefix: str
     gains: Gains
     options: Menu
@@ -165,7 +166,7 @@ def train(
         began, rng = time.monotonic(), Random(f"{settings.seed}:{iteration}")
         allowed = curriculum(able, iteration / settings.iterations, settings.opened)
         walks = [
-            Walk(rng.choice(allowed), settings.horizon, settings.reward, settings.known, settings.guided)
+            ORDERS[settings.order](rng.choice(allowed), settings.horizon, settings.reward, settings.known, settings.guided)
             for _ in range(settings.walks)
         ]
         choices = roll_out(policy, reference, walks, settings, rng)
@@ -207,7 +208,7 @@ def curriculum(found: Sequence[StoredTree], progress: float, opened: float) -> l
 
 @torch.no_grad()
 def roll_out(
-    policy: Policy, reference: Answers, walks: Sequence[Walk], settings: Settings, rng: Random
+    policy: Policy, reference: Answers, walks: Sequence[Hunt | Walk], settings: Settings, rng: Random
 ) -> list[list[Choice]]:
     """Walk all walks to their ends side by side; the choices of each. `reference` answers for the policy at the start."""
     policy.eval()
@@ -350,6 +351,7 @@ def train_command(  # noqa: PLR0913  one parameter an option
     opened: Annotated[Number, typer.Option(min=0, help="Part of the run after which all grades are open.")] = None,
     discount: Annotated[Number, typer.Option(min=0, help="Of a reward one step later.")] = None,
     reward: Annotated[str | None, typer.Option(help=f"What a step earns: {' or '.join(REWARDS)}.")] = None,
+    order: Annotated[str | None, typer.Option(help=f"The program that comes next: {' or '.join(ORDERS)}.")] = None,
     rank: Annotated[Count, typer.Option(min=1, help="Rank of a new adapter.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal walks.")] = None,
     until: Annotated[int, typer.Option(help="Stop after this iteration for now; 0: at the end.")] = 0,
@@ -362,10 +364,12 @@ def train_command(  # noqa: PLR0913  one parameter an option
     """Reinforcement: PPO on stored trees; no kernel runs. Writes an adapter."""
     if reward is not None and reward not in REWARDS:
         raise BadInput(f"There is no reward {reward}; known are {', '.join(REWARDS)}.")
+    if order is not None and order not in ORDERS:
+        raise BadInput(f"There is no order {order}; known are {', '.join(ORDERS)}.")
     base = TINY if tiny_run else Settings()
     settings = changed(
         base, iterations=iterations, walks=walks, horizon=horizon, passes=passes, batch=batch, rows=rows, rate=rate, kl=kl,
-        floor=floor, opened=opened, discount=discount, reward=reward, seed=seed, known=known,
+        floor=floor, opened=opened, discount=discount, reward=reward, order=order, seed=seed, known=known,
         hardware=hardware, guided=guided, gpus=tuple(gpu) if gpu else None, lora=with_rank(base.lora, rank),
     )  # fmt: skip
     stop = Until.of(until, minutes)

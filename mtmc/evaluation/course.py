@@ -120,15 +120,8 @@ class Runner:
 
     def _at_hand(self) -> str:
         """The program to decide about; empty when the course is over."""
-        tree = self.replay.tree
-        failed = [key for key in reversed(tree.keys) if tree.repairable(key)]
-        here = [self._last] * (self.order is Order.walk)
-        keys = [*failed, *here, *tree.ranking]
-        for key in dict.fromkeys(keys):
-            if key not in self.closed and self.replay.moves(key):
-                return key
-            self.closed.add(key)  # what is exhausted stays so
-        return ""
+        last = self._last if self.order is Order.walk else ""
+        return self.replay.at_hand(self.closed, lambda key: bool(self.replay.moves(key)), last)
 
 
 def limit(stored: StoredTree, budget: int) -> tuple[float, ...]:
