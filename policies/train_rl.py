@@ -3,8 +3,9 @@
     mtmc train trees/ --model +runs/bc/adapter --out runs/rl      (or python -m mtmc.policies.train_rl)
 
 Each iteration: many walks (courses as `mtmc evaluate-policy` has them, or episodes of the environment) through trees of the
-grades that the curriculum allows, every choice drawn from the policy; the advantages of all choices (GAE); some passes over them with the clipped objective, a value loss, the KL divergence to the
-policy that it started from, and a penalty where the entropy falls below its floor. No kernel runs: outcomes are the trees'.
+grades that the curriculum allows, every choice drawn from the policy; the advantages of all choices (GAE); some passes over
+them with the clipped objective, a value loss, the KL divergence to the policy that it started from, and a penalty where the
+entropy falls below its floor. No kernel runs: outcomes are the trees'.
 
 A choice can be two menus, one after the other; its log-probability is the sum over them, its value is read at the first.
 
@@ -67,7 +68,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides what is learnt. An iteration makes `walks` walks of `horizon` candidates (in the `order` of `walk`).
+    """Everything that decides what is learnt. An iteration makes `walks` walks of `horizon` candidates; `order`: see `walk`.
 
     `passes` over their choices, `batch` choices an update, `rows` menus in memory at once. `kl` weighs the divergence to the
     policy at the start, `floor` is the least entropy (as a part of the largest possible), kept up with the weight `lift`.

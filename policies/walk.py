@@ -72,7 +72,7 @@ class Hunt:
     """A search for the tree's best program with `horizon` candidates, from the best program at each choice; see `Walk`.
 
     By a reward of POTENTIALS a choice earns what the best program's worth rises by, so a return is what the best is worth
-    over the first; `stepwise` is earned over the program at hand. It is over where the best is found or nothing is left to try.
+    over the first; `stepwise` is earned over the program at hand. It is over where the best is found or nothing is left.
     """
 
     stored: StoredTree
