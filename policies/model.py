@@ -85,7 +85,9 @@ class Policy(nn.Module):
         """
         width = max(map(len, rows))
         pad = self.tokenizer.pad_token_id or 0
-        ids = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows], device=self.device)
+        ids = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows])
+        if self.device.type == "cuda":  # from unpinned memory the copy would wait for all work before it
+            ids = ids.pin_memory().to(self.device, non_blocking=True)
         self._ends = torch.tensor([len(row) - 1 for row in rows], device=self.device)
         with self._merged.of(adapter):
             out = self.model(input_ids=ids, use_cache=False)

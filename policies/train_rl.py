@@ -298,7 +298,7 @@ def objective(policy: Policy, part: Sequence[Choice], settings: Settings) -> tup
     owner = torch.tensor([at for at, choice in enumerate(part) for _ in choice.stages], device=device)
     first = torch.tensor([at == 0 for choice in part for at in range(len(choice.stages))], device=device)
     known = masks([stage.known for stage in stages], device)
-    found, values = policy([stage.row for stage in stages], known)
+    found, values = _each_once(policy, stages, device)
     taken = found.gather(-1, torch.tensor([[stage.taken] for stage in stages], device=device))[:, 0]
     new = torch.zeros(len(part), device=device).index_add(0, owner, taken)
     old, advantage, target = torch.tensor(
@@ -324,6 +324,15 @@ def objective(policy: Policy, part: Sequence[Choice], settings: Settings) -> tup
         "clipped": ((ratio - 1).abs() > settings.clip).float().mean(),
     }
     return loss, {name: value.detach() for name, value in figures.items()}
+
+
+def _each_once(policy: Policy, stages: Sequence[Stage], device: torch.device) -> tuple[Tensor, Tensor]:
+    """The policy's answers to all stages, equal ones computed once: walks through a tree meet the same menus."""
+    keys = [(tuple(stage.row), tuple(stage.known)) for stage in stages]
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    found, values = policy([row for row, _ in places], masks([known for _, known in places], device))
+    at = torch.tensor([places[key] for key in keys], device=device)
+    return found[at], values[at]
 
 
 def _parts(items: Sequence[Item], rows: int) -> Iterator[Sequence[Item]]:

@@ -7,7 +7,7 @@ from types import MethodType
 import pytest
 import torch
 
-from mtmc.policies import tiny
+from mtmc.policies import scoring, tiny
 from mtmc.policies.model import Answers, Lora, Policy, masks
 from mtmc.policies.weights import Source
 
@@ -75,3 +75,18 @@ def test_a_row_is_asked_once(model):
         found, values = made([ROWS[0]], masks([says], made.device))
     torch.testing.assert_close(twice[0][0], found[0], rtol=1e-4, atol=1e-5)
     assert twice[0][1] == pytest.approx(float(values[0]), abs=1e-5)
+
+
+def test_a_base_in_bf16_has_masters_in_fp32_and_gradients(model, monkeypatch):
+    """As on a GPU: nothing is cast but the merged weights."""
+    load = scoring.load
+    monkeypatch.setattr(scoring, "load", lambda source, place, dtype: load(source, place, "bfloat16"))
+    made = policy(model)
+    found, gradients = asked(made)
+    assert found.dtype == torch.float32 and {p.dtype for p in made.trained()} == {torch.float32}
+    assert made.model.get_input_embeddings().weight.dtype == torch.bfloat16
+    assert all(gradient.isfinite().all() for gradient in gradients) and any(gradient.any() for gradient in gradients)
+    exact = policy(model)
+    monkeypatch.undo()
+    torch.testing.assert_close(found, asked(policy(model))[0], rtol=0.1, atol=0.1)
+    torch.testing.assert_close(found, asked(exact)[0], rtol=0.0, atol=0.0)
