@@ -35,6 +35,11 @@ class Option:
 Menu = tuple[Option, ...]
 
 
+def length(options: Menu) -> int:
+    """Characters of the options, about: rows of like length are put together."""
+    return sum(len(option.text) + len(option.hint) for option in options)
+
+
 def menu(actions: Sequence[Action], gains: Gains = NOTHING) -> Menu:
     """The options of one stage, at most 26, in the order of the actions; `stop`, which stands last, stays last."""
     return _hinted(_menu(actions), gains)

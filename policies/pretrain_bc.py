@@ -36,6 +36,7 @@ from mtmc.errors import BadInput, guarded
 from mtmc.policies import prompt, tiny
 from mtmc.policies.curves import Curves, sentence, tell
 from mtmc.policies.decisions import Expert, Stage, stages, trees
+from mtmc.policies.menu import length
 from mtmc.policies.model import END, Lora, Policy, Until, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.weights import Source, source
 from mtmc.trajectories import archive
@@ -251,7 +252,7 @@ class _Sums:
 
 def _parts(batch: list[Stage], rows: int) -> Iterator[list[Stage]]:
     """The batch in parts of `rows`, stages of like length together, which saves padding."""
-    ordered = sorted(batch, key=lambda stage: len(stage.prefix))
+    ordered = sorted(batch, key=lambda stage: len(stage.prefix) + length(stage.menu))
     yield from (ordered[at : at + rows] for at in range(0, len(ordered), rows))
 
 

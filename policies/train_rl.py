@@ -36,7 +36,7 @@ from mtmc.policies import prompt
 from mtmc.policies.curves import Curves, sentence, tell
 from mtmc.policies.decisions import trees
 from mtmc.policies.environment import REWARDS
-from mtmc.policies.menu import Gains, Menu, menu
+from mtmc.policies.menu import Gains, Menu, length, menu
 from mtmc.policies.model import END, Answers, Lora, Policy, Until, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.pretrain_bc import (
     Count,
@@ -224,7 +224,9 @@ def roll_out(
                 gains = walk.view.gains
                 level.append(Open(walk, before, gains, menu(walk.view.legal, gains), made[place][-1]))
         while level:
-            level.sort(key=lambda at: len(at.prefix))  # rows of like length together, which saves padding
+            level.sort(
+                key=lambda at: len(at.prefix) + length(at.options)
+            )  # rows of like length together, which saves padding
             level = _choose(policy, (now, reference), level, settings.rows, rng)
     policy.train()
     return made
@@ -277,7 +279,9 @@ def update(
     for _ in range(settings.passes):
         order = rng.sample(choices, len(choices))
         for at in range(0, len(order), settings.batch):
-            batch = sorted(order[at : at + settings.batch], key=lambda choice: len(choice.stages[0].row))
+            batch = sorted(
+                order[at : at + settings.batch], key=lambda choice: max(len(stage.row) for stage in choice.stages)
+            )
             for part in _parts(batch, settings.rows):
                 loss, figures = objective(policy, part, settings)
                 (loss * len(part) / len(batch)).backward()  # type: ignore[no-untyped-call]
