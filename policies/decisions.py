@@ -63,14 +63,16 @@ class Expert:
     """How the expert looks at a tree.
 
     `discount` makes a gain now better than the same gain later; `temperature` (in log speed-up) softens its choice, so that
-    steps of nearly the same worth share it; `everywhere` asks it at every program, not only along the best path. Of what
-    nobody tried it `believes` the predicted time, as far as such times are right on average; else that has no say.
+    steps of nearly the same worth share it; `everywhere` asks it at every program, not only along the best path, and `again`
+    once more where the best step from there was taken already. Of what nobody tried it `believes` the predicted time, as far
+    as such times are right on average; else that has no say.
     """
 
     discount: float = 0.95
     temperature: float = 0.05
     everywhere: bool = True
     believes: bool = True
+    again: bool = True
 
 
 def trees(paths: Sequence[Path]) -> list[StoredTree]:
@@ -95,13 +97,18 @@ def stages(
     """The menus of every decision that the expert is asked about, those inside groups as well."""
     worth = values(tree, expert.discount)
     for key in worth if expert.everywhere else best_path(tree, worth):
-        replay = Replay(tree)
-        seen = view(replay, replay.follow(tree.tree.path(key)), known, guided)
-        believed = _believed(tree, key, worth[key]) if expert.believes else {}
-        shares = _shares({**believed, **worth[key]}, expert.temperature)
-        gains = seen.gains
-        if len(seen.legal) > 1 and len(shares) > 1:
-            yield from _stages(prompt.prefix(seen, hardware), menu(seen.legal, gains), gains, shares, 1.0)
+        replay, edges = Replay(tree), tree.edges(key)
+        replay.follow(tree.tree.path(key))
+        left = {**(_believed(tree, key, worth[key]) if expert.believes else {}), **worth[key]}
+        steps = sorted((name for name in worth[key] if name in edges), key=lambda name: -left[name])
+        for name in ("", *steps[: int(expert.again)]):
+            if name and (action := edges[name].action):
+                replay.take(key, action)
+                del left[name]
+            seen = view(replay, key, known, guided)
+            if len(seen.legal) > 1 and len(left) > 1:
+                shares, gains = _shares(left, expert.temperature), seen.gains
+                yield from _stages(prompt.prefix(seen, hardware), menu(seen.legal, gains), gains, shares, 1.0)
 
 
 def values(tree: StoredTree, discount: float) -> dict[str, dict[str, float]]:

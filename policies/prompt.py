@@ -37,6 +37,7 @@ def prefix(view: View, hardware: bool = True) -> str:
         program=_program(view),
         kernels=_kernels(view),
         history=_history(view.history),
+        tried=_tried(view),
     )
 
 
@@ -120,15 +121,21 @@ def _kernels(view: View) -> str:
 
 def _history(steps: Sequence[Step]) -> str:
     """The last steps, newest last, each with its outcome, its gain and its reward."""
-    shown = [(before, step) for before, step in zip((None, *steps), steps, strict=False) if step.action][-STEPS:]
+    befores = (None, *(step.verdict for step in steps))
+    shown = [(before, step) for before, step in zip(befores, steps, strict=False) if step.action][-STEPS:]
     lines = [f"- {step.action.sentence} {_effect(before, step)}" for before, step in shown if step.action]
     return "\n".join(["Last steps:", *lines]) if lines else "Last steps: none."
 
 
-def _effect(before: Step | None, step: Step) -> str:
+def _tried(view: View) -> str:
+    """The last steps taken from here, newest last; nothing where there are none."""
+    lines = [f"- {step.action.sentence} {_effect(view.verdict, step)}" for step in view.tried[-STEPS:] if step.action]
+    return "".join(["\nTried from here:", *(f"\n{line}" for line in lines)]) if lines else ""
+
+
+def _effect(old: Verdict | None, step: Step) -> str:
     said = outcome(step.verdict)
     if isinstance(step.verdict, Verified):
-        old = before.verdict if before else None
         ratio = step.verdict.timing.speedup / old.timing.speedup - 1 if isinstance(old, Verified) else None
         said = f"{ratio:+.0%}" if ratio is not None else f"speed-up {step.verdict.timing.speedup:.2f}"
     return f"({said}{f', reward {step.reward:.2f}' if step.reward is not None else ''})"

@@ -78,6 +78,15 @@ def test_along_the_best_path_there_are_fewer_decisions_than_everywhere(stored):
     assert 0 < len(best) < len({stage.prefix for stage in decisions.stages(stored)})
 
 
+def test_the_expert_is_asked_again_where_the_best_step_was_taken(stored):
+    once, twice = (list(decisions.stages(stored, Expert(again=again, believes=False))) for again in (False, True))
+    later = [stage for stage in twice if "\nTried from here:\n- " in stage.prefix]
+    assert later and [stage for stage in twice if stage not in later] == once
+    for stage in later:
+        taken = stage.prefix.split("Tried from here:\n- ")[1].split(" (")[0]
+        assert taken not in [option.text for option in stage.menu] and sum(stage.target) == pytest.approx(1.0)
+
+
 def test_shuffling_keeps_each_option_with_its_share(stored):
     stage = max(decisions.stages(stored), key=lambda stage: len(stage.menu))
     mixed = stage.shuffled(Random(1))

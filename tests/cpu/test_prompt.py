@@ -21,7 +21,9 @@ from mtmc.verdict import CompileError
 VIEWS = {
     "short_list": view(),
     "long_list": view(20, history=()),
-    "predicted": view(predicted={FUSE.id: 0.09, STAGES.id: 0.1, tiles("softmax", 2)[1].id: 0.04}, best_ms=0.1),
+    "predicted": view(
+        tried=history()[2:], predicted={FUSE.id: 0.09, STAGES.id: 0.1, tiles("softmax", 2)[1].id: 0.04}, best_ms=0.1
+    ),
     "failed": view(0, verdict=history()[-1].verdict, history=history(), profile=load("v100")),
 }
 
