@@ -38,9 +38,12 @@ def _vllm(path: str, doing: Tell) -> Score:
     return vllm.load(path, doing).by_label
 
 
+BLIND = "llm-blind"
+GOING_ON = ("llm-on", BLIND)
 LANGUAGE_MODELS: dict[str, Callable[[str, Tell], Score]] = {
     "llm": lambda path, doing: _scorer(path, doing).by_label,
     "llm-on": lambda path, doing: _scorer(path, doing).by_label,
+    "llm-blind": lambda path, doing: _scorer(path, doing).by_label,
     "llm-sentences": lambda path, doing: _scorer(path, doing).by_sentence,
     "vllm": _vllm,
 }
@@ -49,7 +52,8 @@ LANGUAGE_MODELS: dict[str, Callable[[str, Tell], Score]] = {
 def load(name: str, doing: Tell = lambda _: None, note: Tell = lambda _: None) -> Policy:
     """The policy of this name; `llm:PATH[+ADAPTER]` names a model of one's own, `llm` alone is the default one.
 
-    `llm-on` never stops while anything else is legal, `llm-sentences` scores texts.
+    `llm-on` never stops while anything else is legal, `llm-blind` does neither and sees no predicted times (for comparison),
+    `llm-sentences` scores texts.
     `vllm` takes the same, or the URL of a server. Where the default model cannot be had the choice falls to `greedy`, and
     `note` is told why. Raises BadInput for an unknown name, listing the known, and for a model of one's own that cannot be
     loaded; InfraError where a server does not answer.
@@ -67,7 +71,7 @@ def _language_model(kind: str, path: str, doing: Tell, note: Tell) -> Policy:
         score = LANGUAGE_MODELS[kind](path, doing)
         from mtmc.policies.llm import LlmPolicy
 
-        return LlmPolicy(score, name=kind, stops=kind != "llm-on")
+        return LlmPolicy(score, name=kind, stops=kind not in GOING_ON, guided=kind != BLIND)
     except ImportError as error:
         if path:
             raise BadInput(f"{kind} cannot be used: {EXTRA}.") from error

@@ -17,7 +17,7 @@ from mtmc.action import Action
 from mtmc.actions import STOP
 from mtmc.errors import BadInput
 from mtmc.policies import prompt
-from mtmc.policies.menu import Menu, menu
+from mtmc.policies.menu import Gains, Menu, menu
 from mtmc.policies.policy import View
 from mtmc.policies.replay import Replay
 from mtmc.trajectories import archive
@@ -29,13 +29,16 @@ from mtmc.verdict import Infra
 BROKEN = 0.3  # a program that fails counts as worse than the slowest verified one by this (log speed-up)
 ROUNDS = 10_000  # of the fixed point; it is reached after as many as the longest best path has steps
 CLOSE = 1e-9
+MINOR = 0.02  # a menu that the expert opens more seldom is left out
+BELIEF = 0.8  # of a predicted log gain that is found when it is measured: slope over 1,208 steps measured on an H200
 
 
 @dataclass(frozen=True)
 class Stage:
     """One menu to learn from. `target` is the share of each option in what the expert takes, summing to 1.
 
-    Options without a known step have no say: `known` is false there. `weight` is how much the stage counts.
+    Options of whose outcome the expert knows nothing have no say: `known` is false there. `weight` is how much the stage
+    counts.
     """
 
     prefix: str
@@ -60,12 +63,16 @@ class Expert:
     """How the expert looks at a tree.
 
     `discount` makes a gain now better than the same gain later; `temperature` (in log speed-up) softens its choice, so that
-    steps of nearly the same worth share it; `everywhere` asks it at every program, not only along the best path.
+    steps of nearly the same worth share it; `everywhere` asks it at every program, not only along the best path, and `again`
+    once more where the best step from there was taken already. Of what nobody tried it `believes` the predicted time, as far
+    as such times are right on average; else that has no say.
     """
 
     discount: float = 0.95
-    temperature: float = 0.03
+    temperature: float = 0.05
     everywhere: bool = True
+    believes: bool = True
+    again: bool = True
 
 
 def trees(paths: Sequence[Path]) -> list[StoredTree]:
@@ -73,26 +80,35 @@ def trees(paths: Sequence[Path]) -> list[StoredTree]:
     return [tree for path in paths for tree in _trees(path)]
 
 
-def view(replay: Replay, key: str, known: bool = False) -> View:
-    """What a policy sees at a program that the replay reached, predicted times left out.
+def view(replay: Replay, key: str, known: bool = False, guided: bool = True) -> View:
+    """What a policy sees at a program that the replay reached, with predicted times where it is `guided`.
 
     With `known` only actions with a known outcome are shown, else all that the rules would allow.
     """
-    seen = replay.view(key, guided=False)
+    seen = replay.view(key, guided)
     edges = replay.stored.edges(key)
     legal = tuple(action for action in seen.moves if not known or action.id in edges)
     return replace(seen, legal=(*legal, seen.stop))
 
 
-def stages(tree: StoredTree, expert: Expert = Expert(), known: bool = False, hardware: bool = True) -> Iterator[Stage]:
+def stages(
+    tree: StoredTree, expert: Expert = Expert(), known: bool = False, hardware: bool = True, guided: bool = True
+) -> Iterator[Stage]:
     """The menus of every decision that the expert is asked about, those inside groups as well."""
     worth = values(tree, expert.discount)
     for key in worth if expert.everywhere else best_path(tree, worth):
-        replay = Replay(tree)
-        seen = view(replay, replay.follow(tree.tree.path(key)), known)
-        shares = _shares(worth[key], expert.temperature)
-        if len(seen.legal) > 1 and len(worth[key]) > 1:
-            yield from _stages(prompt.prefix(seen, hardware), menu(seen.legal), shares, 1.0)
+        replay, edges = Replay(tree), tree.edges(key)
+        replay.follow(tree.tree.path(key))
+        left = {**(_believed(tree, key, worth[key]) if expert.believes else {}), **worth[key]}
+        steps = sorted((name for name in worth[key] if name in edges), key=lambda name: -left[name])
+        for name in ("", *steps[: int(expert.again)]):
+            if name and (action := edges[name].action):
+                replay.take(key, action)
+                del left[name]
+            seen = view(replay, key, known, guided)
+            if len(seen.legal) > 1 and len(left) > 1:
+                shares, gains = _shares(left, expert.temperature), seen.gains
+                yield from _stages(prompt.prefix(seen, hardware), menu(seen.legal, gains), gains, shares, 1.0)
 
 
 def values(tree: StoredTree, discount: float) -> dict[str, dict[str, float]]:
@@ -138,6 +154,19 @@ def _levels(tree: StoredTree) -> dict[str, float]:
     return {key: known.get(key, floor) for key in verdicts}
 
 
+def _believed(tree: StoredTree, key: str, worth: Mapping[str, float]) -> dict[str, float]:
+    """The worth of steps that nobody took, as predicted; what follows is worth as much as after the known ones (mean)."""
+    node, edges = tree.nodes[key], tree.edges(key)
+    here, level = node.predicted_ms, node.verdict.log_speedup
+    if not here or level is None:
+        return {}
+    reached = {name: tree.nodes[step.child].verdict.log_speedup for name, step in edges.items() if name in worth}
+    after = [worth[name] - (gained - level) for name, gained in reached.items() if gained is not None]
+    later = sum(after) / len(after) if after else 0.0
+    times = {name: ms for name, ms in node.predicted.items() if ms and name not in worth}
+    return {name: BELIEF * math.log(here / ms) + later for name, ms in times.items()}
+
+
 def _shares(worth: Mapping[str, float], temperature: float) -> dict[str, float]:
     """Softmax of the steps' worth."""
     top = max(worth.values())
@@ -146,7 +175,7 @@ def _shares(worth: Mapping[str, float], temperature: float) -> dict[str, float]:
     return {name: weight / whole for name, weight in weights.items()}
 
 
-def _stages(prefix: str, options: Menu, shares: Mapping[str, float], weight: float) -> Iterator[Stage]:
+def _stages(prefix: str, options: Menu, gains: Gains, shares: Mapping[str, float], weight: float) -> Iterator[Stage]:
     masses = [sum(shares.get(action.id, 0.0) for action in option.actions) for option in options]
     known = [any(action.id in shares for action in option.actions) for option in options]
     whole = sum(masses)
@@ -156,8 +185,8 @@ def _stages(prefix: str, options: Menu, shares: Mapping[str, float], weight: flo
     if sum(known) > 1:
         yield Stage(prefix, options, target, tuple(known), weight)
     for option, share in zip(options, target, strict=True):
-        if len(option.actions) > 1 and share * weight > CLOSE:
-            yield from _stages(prefix, menu(option.actions), shares, share * weight)
+        if len(option.actions) > 1 and share * weight > MINOR:
+            yield from _stages(prefix, menu(option.actions, gains), gains, shares, share * weight)
 
 
 def _trees(path: Path) -> Iterator[StoredTree]:

@@ -25,22 +25,25 @@ Score = Callable[[str, Sequence[Menu]], "list[Tensor]"]
 class LlmPolicy:
     """Takes the likeliest option of each stage; the probability of an action is the product over its stages.
 
-    `hardware` shows the GPU's card. Without `stops` it goes on while anything else is legal, as `model` does.
+    `hardware` shows the GPU's card, `guided` the predicted gains. Without `stops` it goes on while anything else is legal,
+    as `model` does.
     """
 
     score: Score
     hardware: bool = True
     name: str = "llm"
     stops: bool = True
-    guided: bool = False
+    guided: bool = True
     staged: bool = False
 
     def choose(self, view: View, rng: Random) -> Choice:
         """The choice, and the probability of every legal action. Draws nothing from `rng`."""
-        before = prompt.prefix(view, self.hardware)
+        before, gains = prompt.prefix(view, self.hardware), view.gains if self.guided else {}
         chances: dict[str, float] = {}
         taken: Action = view.stop
-        level = [(menu(view.legal), 1.0, True)]  # menus of one depth, each with its probability, and whether it was chosen
+        level = [
+            (menu(view.legal, gains), 1.0, True)
+        ]  # menus of one depth, each with its probability, and whether it was chosen
         while level:
             deeper = []
             scored = self.score(before, [options for options, _, _ in level])
@@ -50,7 +53,7 @@ class LlmPolicy:
                 for place, (option, share) in enumerate(zip(options, found.exp().tolist(), strict=True)):
                     here = chosen and place == best
                     if len(option.actions) > 1:
-                        deeper.append((menu(option.actions), chance * share, here))
+                        deeper.append((menu(option.actions, gains), chance * share, here))
                         continue
                     chances[option.actions[0].id] = chance * share
                     taken = option.actions[0] if here else taken

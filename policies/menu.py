@@ -6,29 +6,46 @@ its own. Whatever does not fit is one option that leads to a further menu, so th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from string import ascii_uppercase
 
 from mtmc.action import Action
 
+Gains = Mapping[str, float]
+"""By action id, the predicted speed-up over the best program so far, less 1; unknown ones are missing."""
 LABELS = ascii_uppercase
+NOTHING: Gains = {}
 FLAT = 12  # as many single actions are one stage: their sentences are about as long as the cards
 
 
 @dataclass(frozen=True)
 class Option:
-    """One line of a menu: the text, and the actions it stands for: one, or several that the next menu tells apart."""
+    """One line of a menu: the text, and the actions it stands for: one, or several that the next menu tells apart.
+
+    `hint` says the place of its best action among the menu's predicted ones and that one's gain, as `#1 +35%`; it is empty
+    where nothing is predicted.
+    """
 
     text: str
     actions: tuple[Action, ...]
+    hint: str = ""
 
 
 Menu = tuple[Option, ...]
 
 
-def menu(actions: Sequence[Action]) -> Menu:
+def length(options: Menu) -> int:
+    """Characters of the options, about: rows of like length are put together."""
+    return sum(len(option.text) + len(option.hint) for option in options)
+
+
+def menu(actions: Sequence[Action], gains: Gains = NOTHING) -> Menu:
     """The options of one stage, at most 26, in the order of the actions; `stop`, which stands last, stays last."""
+    return _hinted(_menu(actions), gains)
+
+
+def _menu(actions: Sequence[Action]) -> Menu:
     groups = _groups(actions)
     if len(actions) <= FLAT or len(groups) == 1:
         groups = [(action,) for action in actions]
@@ -41,6 +58,16 @@ def menu(actions: Sequence[Action]) -> Menu:
             _option(groups[-1]),
         )
     return tuple(map(_option, groups))
+
+
+def _hinted(options: Menu, gains: Gains) -> Menu:
+    """The options with their hints. Equal gains rank as the options stand."""
+    known = [[gains[action.id] for action in option.actions if action.id in gains] for option in options]
+    best = {at: max(found) for at, found in enumerate(known) if found}
+    ranks = {at: rank for rank, at in enumerate(sorted(best, key=lambda at: -best[at]), 1)}
+    return tuple(
+        replace(option, hint=f"#{ranks[at]} {best[at]:+.0%}") if at in ranks else option for at, option in enumerate(options)
+    )
 
 
 def _groups(actions: Sequence[Action]) -> list[tuple[Action, ...]]:

@@ -1,7 +1,7 @@
 """The language model in training: LoRA on a frozen base, label probabilities of many menus at once, a value head.
 
-The base is held in bf16 on a GPU and computes in bf16 under autocast; LoRA and the value head are fp32 masters. On the CPU
-everything is fp32.
+The base is held in bf16 on a GPU and computes in bf16, with weights that hold the adapter (`merged`); LoRA and the value
+head are fp32 masters. On the CPU everything is fp32.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,12 +24,14 @@ from torch import Tensor, nn
 from mtmc.errors import BadInput, OutOfTime
 from mtmc.policies import scoring
 from mtmc.policies.menu import LABELS
+from mtmc.policies.merged import Merged
 from mtmc.policies.weights import Source
 
 NEVER = -1e9  # logit of an option without a say
 TEXTS = 1 << 16  # whose tokens are kept: 2 kB each
 EVERYWHERE: dict[str, Any] = {"target_modules": "all-linear", "task_type": "CAUSAL_LM"}
 ALONE: dict[str, Any] = {"save_embedding_layers": False}  # else peft asks the network for the base model's vocabulary
+TRAINED = "default"  # peft's name of the adapter in training
 REFERENCE = "reference"  # name of the frozen adapter that a policy is kept close to
 
 
@@ -60,6 +62,7 @@ class Policy(nn.Module):
             self.model = peft.get_peft_model(scorer.model, peft.LoraConfig(**asdict(lora), **EVERYWHERE))
         for parameter in self.trained():
             parameter.data = parameter.data.float()
+        self._merged = Merged(self.model)
         self.head = nn.Linear(scorer.model.config.hidden_size, 1).to(place)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -75,16 +78,18 @@ class Policy(nn.Module):
         """The adapter's parameters, without the value head's."""
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
-    def forward(self, rows: Sequence[Sequence[int]], known: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, rows: Sequence[Sequence[int]], known: Tensor, adapter: str = TRAINED) -> tuple[Tensor, Tensor]:
         """Log-probabilities float32 [rows, 26] of the labels where `known` (bool [rows, 26]), and values float32 [rows].
 
         Rows are padded at their ends, which no token before sees: plain causal attention, without a mask.
         """
         width = max(map(len, rows))
         pad = self.tokenizer.pad_token_id or 0
-        ids = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows], device=self.device)
+        ids = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows])
+        if self.device.type == "cuda":  # from unpinned memory the copy would wait for all work before it
+            ids = ids.pin_memory().to(self.device, non_blocking=True)
         self._ends = torch.tensor([len(row) - 1 for row in rows], device=self.device)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+        with self._merged.of(adapter):
             out = self.model(input_ids=ids, use_cache=False)
         logits = out.logits[:, -1].float()[:, self.labels].masked_fill(~known, NEVER)
         values = self.head(self._last.float())[:, 0]
@@ -107,17 +112,13 @@ class Policy(nn.Module):
         state = peft.get_peft_model_state_dict(self.model, **ALONE)
         self.model.add_adapter(REFERENCE, self.model.peft_config["default"])
         peft.set_peft_model_state_dict(self.model, {name: t.clone() for name, t in state.items()}, REFERENCE)
-        self.model.set_adapter("default")
+        self.model.set_adapter(TRAINED)
 
     @torch.no_grad()
-    def reference(self, rows: Sequence[Sequence[int]], known: Tensor) -> Tensor:
-        """Log-probabilities of the frozen copy, float32 [rows, 26]."""
-        self.model.set_adapter(REFERENCE)
-        try:
-            log_probabilities: Tensor = self(rows, known)[0]
-        finally:
-            self.model.set_adapter("default")
-        return log_probabilities
+    def reference(self, rows: Sequence[Sequence[int]], known: Tensor) -> tuple[Tensor, Tensor]:
+        """The same by the frozen copy; its values are of no use."""
+        found: tuple[Tensor, Tensor] = self(rows, known, REFERENCE)
+        return found
 
     def state(self) -> dict[str, Any]:
         """Masters of adapter and value head, on the CPU."""
@@ -140,7 +141,7 @@ class Policy(nn.Module):
         draft = folder.with_name(f".{folder.name}.{os.getpid()}")
         shutil.rmtree(draft, ignore_errors=True)
         state = {name: t.detach().bfloat16() for name, t in peft.get_peft_model_state_dict(self.model, **ALONE).items()}
-        self.model.save_pretrained(str(draft), state_dict=state, selected_adapters=["default"], **ALONE)
+        self.model.save_pretrained(str(draft), state_dict=state, selected_adapters=[TRAINED], **ALONE)
         (draft / "README.md").unlink(missing_ok=True)  # a model card of placeholders
         config = json.loads((draft / "adapter_config.json").read_text())
         config["base_model_name_or_path"] = Path(config["base_model_name_or_path"]).name  # not where it lies on this machine
@@ -148,6 +149,31 @@ class Policy(nn.Module):
         if folder.exists():
             shutil.rmtree(folder)
         draft.rename(folder)
+
+
+class Answers:
+    """What a network that does not change says, each row asked once: walks come back to the same menus.
+
+    `ask` takes rows and `known` as `Policy.forward` does.
+    """
+
+    def __init__(
+        self, ask: Callable[[Sequence[Sequence[int]], Tensor], tuple[Tensor, Tensor]], device: torch.device
+    ) -> None:
+        self._ask, self._device = ask, device
+        self._kept: dict[tuple[bytes, tuple[bool, ...]], tuple[Tensor, float]] = {}
+
+    @torch.no_grad()
+    def __call__(self, rows: Sequence[Sequence[int]], known: Sequence[Sequence[bool]]) -> list[tuple[Tensor, float]]:
+        """Of each row the log-probabilities, float32 [26] on the CPU, and the value."""
+        keys = [(array("i", row).tobytes(), tuple(says)) for row, says in zip(rows, known, strict=True)]
+        new = {key: at for at, key in enumerate(keys) if key not in self._kept}
+        if new:
+            found, values = self._ask(
+                [rows[at] for at in new.values()], masks([known[at] for at in new.values()], self._device)
+            )
+            self._kept.update(zip(new, zip(found.cpu(), values.tolist(), strict=True), strict=True))
+        return [self._kept[key] for key in keys]
 
 
 def masks(known: Sequence[Sequence[bool]], device: torch.device) -> Tensor:

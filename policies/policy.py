@@ -26,7 +26,8 @@ class View:
     (ms) of the program they lead to; an action that leads to no running program, or was not looked at, is missing. `best_ms`
     is the predicted time of the best program so far (None when nothing was predicted or verified); `measured` tells whether
     verdicts carry measured times, `losing` whether the best program is measured to be no faster than PyTorch. `history`
-    holds the steps from the root to here, `failures` counts the tries from here that gained nothing. `profile` is the GPU
+    holds the steps from the root to here, `tried` those taken from here, oldest first; `failures` counts the last ones of
+    these that gained nothing. `profile` is the GPU
     that the program is for, None where nobody knows. `seen` are ids of actions whose predicted time rests on measured
     outcomes of kernels like theirs; `noise` is half the width of the best program's 95 % interval over its speed-up.
     """
@@ -39,6 +40,7 @@ class View:
     measured: bool = False
     losing: bool = False
     history: tuple[Step, ...] = ()
+    tried: tuple[Step, ...] = ()
     failures: int = 0
     profile: Profile | None = None
     seen: frozenset[str] = frozenset()
@@ -60,6 +62,7 @@ class View:
             measured=measured,
             losing=measured and best is not None and best.low <= 1.0,
             history=tree.path(program.key),
+            tried=tuple(step for step in tree.steps if step.parent == program.key and step.action),
             failures=tree.failures(program.key),
             noise=(best.high - best.low) / 2 / best.speedup if best else 0.0,
         )
@@ -67,6 +70,11 @@ class View:
     @property
     def stop(self) -> Action:
         return self.legal[-1]
+
+    @property
+    def gains(self) -> dict[str, float]:
+        """By action id, the predicted speed-up over the best program so far, less 1; empty where that has no prediction."""
+        return {name: self.best_ms / ms - 1 for name, ms in self.predicted.items()} if self.best_ms else {}
 
     @property
     def moves(self) -> tuple[Action, ...]:

@@ -36,6 +36,7 @@ from mtmc.errors import BadInput, guarded
 from mtmc.policies import prompt, tiny
 from mtmc.policies.curves import Curves, sentence, tell
 from mtmc.policies.decisions import Expert, Stage, stages, trees
+from mtmc.policies.menu import length
 from mtmc.policies.model import END, Lora, Policy, Until, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.weights import Source, source
 from mtmc.trajectories import archive
@@ -50,8 +51,8 @@ class Settings:
     """Everything that decides what is learnt. `steps` updates of `batch` stages each, `rows` of them in memory at once.
 
     The learning rate rises over the first `warmup` part of the steps and falls as a cosine to a tenth. `watched` is the
-    part of the structures that is only looked at; `known` shows only actions with a known outcome. `jobs` processes write
-    the prompts, 0 for as many as there are cores.
+    part of the structures that is only looked at; `known` shows only actions with a known outcome, `guided` predicted times.
+    `jobs` processes write the prompts, 0 for as many as there are cores.
     """
 
     steps: int = 2000
@@ -66,6 +67,7 @@ class Settings:
     looked_at: int = 512
     known: bool = False
     hardware: bool = True
+    guided: bool = True
     lora: Lora = Lora()
     expert: Expert = Expert()
     gpus: tuple[str, ...] = ()
@@ -170,7 +172,7 @@ def _all_stages(wanted: Sequence[StoredTree], settings: Settings) -> Iterator[li
 
 
 def _stages_of(settings: Settings, tree: StoredTree) -> list[Stage]:
-    return list(stages(tree, settings.expert, settings.known, settings.hardware))
+    return list(stages(tree, settings.expert, settings.known, settings.hardware, settings.guided))
 
 
 def is_watched(tree: StoredTree, share: float) -> bool:
@@ -224,15 +226,15 @@ def look(policy: Policy, data: Data, settings: Settings) -> dict[str, float]:
 class _Sums:
     """Running means over stages, each with its weight."""
 
-    total: float = 0.0
-    right: float = 0.0
+    total: Tensor | float = 0.0
+    right: Tensor | float = 0.0
     weight: float = 0.0
     stages: int = 0
 
     def add(self, loss: Tensor, right: Tensor, part: Sequence[Stage]) -> None:
         weights = [stage.weight for stage in part]
-        self.total += float(loss.detach().sum())
-        self.right += sum(weight for weight, hit in zip(weights, right.tolist(), strict=True) if hit)
+        self.total = self.total + loss.detach().sum()  # on the device: to ask for a number waits for it
+        self.right = self.right + (torch.tensor(weights, device=right.device) * right).sum()
         self.weight += sum(weights)
         self.stages += len(part)
 
@@ -241,16 +243,16 @@ class _Sums:
 
     @property
     def loss(self) -> float:
-        return self.total / self.weight
+        return float(self.total) / self.weight
 
     @property
     def accuracy(self) -> float:
-        return self.right / self.weight
+        return float(self.right) / self.weight
 
 
 def _parts(batch: list[Stage], rows: int) -> Iterator[list[Stage]]:
     """The batch in parts of `rows`, stages of like length together, which saves padding."""
-    ordered = sorted(batch, key=lambda stage: len(stage.prefix))
+    ordered = sorted(batch, key=lambda stage: len(stage.prefix) + length(stage.menu))
     yield from (ordered[at : at + rows] for at in range(0, len(ordered), rows))
 
 
@@ -261,6 +263,7 @@ Device = Annotated[str, typer.Option(help="cuda, cuda:1, cpu; else the GPU where
 TinyRun = Annotated[bool, typer.Option("--tiny", help="A model of random weights, few steps: under a minute.")]
 Known = Annotated[bool | None, typer.Option("--known/--all-legal", help="Actions that menus show.")]
 Hardware = Annotated[bool | None, typer.Option("--hardware/--no-hardware", help="Show the GPU's card.")]
+Guided = Annotated[bool | None, typer.Option("--predicted/--no-predicted", help="Show predicted gains.")]
 Gpus = Annotated[list[str] | None, typer.Option(help="Only trees of this profile; repeatable.")]
 Minutes = Annotated[float, typer.Option(min=0, help="Stop for now after this; 0: no limit.")]
 Count = int | None
@@ -289,16 +292,18 @@ def pretrain_command(  # noqa: PLR0913  one parameter an option
     discount: Annotated[Number, typer.Option(min=0, help="Of a gain that comes one step later.")] = None,
     temperature: Annotated[Number, typer.Option(min=0, help="Of the expert's choice, in log speed-up.")] = None,
     everywhere: Annotated[bool | None, typer.Option("--everywhere/--best-paths", help="Which programs to learn at.")] = None,
+    believes: Annotated[bool | None, typer.Option("--believed/--tried", help="Predictions of what nobody tried.")] = None,
     known: Known = None,
     hardware: Hardware = None,
+    guided: Guided = None,
     gpu: Gpus = None,
 ) -> None:
     """Behaviour cloning: learn to take the steps that were best in stored trees; writes an adapter."""
     base = TINY if tiny_run else Settings()
     settings = changed(
         base, steps=steps, batch=batch, rows=rows, rate=rate, every=every, looked_at=looked_at, seed=seed, jobs=jobs,
-        watched=watched, known=known, hardware=hardware, gpus=tuple(gpu) if gpu else None,
-        expert=changed(base.expert, discount=discount, temperature=temperature, everywhere=everywhere),
+        watched=watched, known=known, hardware=hardware, guided=guided, gpus=tuple(gpu) if gpu else None,
+        expert=changed(base.expert, discount=discount, temperature=temperature, everywhere=everywhere, believes=believes),
         lora=with_rank(base.lora, rank),
     )  # fmt: skip
     stop = Until.of(until, minutes)

@@ -14,7 +14,7 @@ from string import Template
 
 from mtmc.hardware_profiles import Profile
 from mtmc.policies.card import SHOWN, kernels, tensors
-from mtmc.policies.menu import LABELS, Menu
+from mtmc.policies.menu import LABELS, Menu, Option
 from mtmc.policies.policy import View
 from mtmc.step import Step
 from mtmc.tree import candidate_ms, reference_ms
@@ -26,6 +26,7 @@ STEPS = 3  # last steps told
 TENSORS = 4  # tensors told of the input and of the state, the largest first
 MINOR = 0.01  # kernels with less of the time are only named
 WORDS = 160  # characters of what a failed verdict has to say
+MEANING = " (predicted rank and gain over the best program, where known)"
 PEAKS = ("tf32", "fp16", "bf16")
 
 
@@ -36,13 +37,19 @@ def prefix(view: View, hardware: bool = True) -> str:
         program=_program(view),
         kernels=_kernels(view),
         history=_history(view.history),
+        tried=_tried(view),
     )
 
 
 def text(menu: Menu) -> str:
     """The labelled options and the question, ready for one label as the next token (after a space)."""
-    choices = "\n".join(f"{label}. {option.text}" for label, option in zip(LABELS, menu, strict=False))
-    return _template("menu").substitute(choices=choices).rstrip("\n")
+    choices = "\n".join(f"{label}. {_told(option)}" for label, option in zip(LABELS, menu, strict=False))
+    hinted = any(option.hint for option in menu)
+    return _template("menu").substitute(choices=choices, meaning=MEANING if hinted else "").rstrip("\n")
+
+
+def _told(option: Option) -> str:
+    return f"{option.hint} {option.text}" if option.hint else option.text
 
 
 @cache
@@ -114,15 +121,21 @@ def _kernels(view: View) -> str:
 
 def _history(steps: Sequence[Step]) -> str:
     """The last steps, newest last, each with its outcome, its gain and its reward."""
-    shown = [(before, step) for before, step in zip((None, *steps), steps, strict=False) if step.action][-STEPS:]
+    befores = (None, *(step.verdict for step in steps))
+    shown = [(before, step) for before, step in zip(befores, steps, strict=False) if step.action][-STEPS:]
     lines = [f"- {step.action.sentence} {_effect(before, step)}" for before, step in shown if step.action]
     return "\n".join(["Last steps:", *lines]) if lines else "Last steps: none."
 
 
-def _effect(before: Step | None, step: Step) -> str:
+def _tried(view: View) -> str:
+    """The last steps taken from here, newest last; nothing where there are none."""
+    lines = [f"- {step.action.sentence} {_effect(view.verdict, step)}" for step in view.tried[-STEPS:] if step.action]
+    return "".join(["\nTried from here:", *(f"\n{line}" for line in lines)]) if lines else ""
+
+
+def _effect(old: Verdict | None, step: Step) -> str:
     said = outcome(step.verdict)
     if isinstance(step.verdict, Verified):
-        old = before.verdict if before else None
         ratio = step.verdict.timing.speedup / old.timing.speedup - 1 if isinstance(old, Verified) else None
         said = f"{ratio:+.0%}" if ratio is not None else f"speed-up {step.verdict.timing.speedup:.2f}"
     return f"({said}{f', reward {step.reward:.2f}' if step.reward is not None else ''})"

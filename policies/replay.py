@@ -77,6 +77,19 @@ class Replay:
         out = node.refused | self._struck.get(key, set())
         return tuple(action for action in self.tree.untried(key, node.legal) if action.id not in out and holds(action))
 
+    def at_hand(self, closed: set[str], open_at: Callable[[str], bool], last: str = "") -> str:
+        """The program to decide about, as `mtmc optimize` would have it; empty where none is left.
+
+        A failed one that can be repaired, else `last` if named, else the best verified one, of those not `closed` at which
+        something is open; where nothing is, it is closed, for what is exhausted stays so.
+        """
+        failed = [key for key in reversed(self.tree.keys) if self.tree.repairable(key)]
+        for key in dict.fromkeys((*failed, *[last] * bool(last), *self.tree.ranking)):
+            if key not in closed and open_at(key):
+                return key
+            closed.add(key)
+        return ""
+
     def take(self, key: str, action: Action) -> Step | None:
         """Take an action: its step, now part of `tree`; None where the outcome is not in the stored tree."""
         known = self.stored.edges(key).get(action.id)

@@ -2,9 +2,10 @@
 
     mtmc train trees/ --model +runs/bc/adapter --out runs/rl      (or python -m mtmc.policies.train_rl)
 
-Each iteration: many walks through trees of the grades that the curriculum allows, every choice drawn from the policy; the
-advantages of all choices (GAE); some passes over them with the clipped objective, a value loss, the KL divergence to the
-policy that it started from, and a penalty where the entropy falls below its floor. No kernel runs: outcomes are the trees'.
+Each iteration: many walks (courses as `mtmc evaluate-policy` has them, or episodes of the environment) through trees of the
+grades that the curriculum allows, every choice drawn from the policy; the advantages of all choices (GAE); some passes over
+them with the clipped objective, a value loss, the KL divergence to the policy that it started from, and a penalty where the
+entropy falls below its floor. No kernel runs: outcomes are the trees'.
 
 A choice can be two menus, one after the other; its log-probability is the sum over them, its value is read at the first.
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Annotated, TypeVar
@@ -35,12 +36,13 @@ from mtmc.policies import prompt
 from mtmc.policies.curves import Curves, sentence, tell
 from mtmc.policies.decisions import trees
 from mtmc.policies.environment import REWARDS
-from mtmc.policies.menu import Menu, menu
-from mtmc.policies.model import END, Lora, Policy, Until, masks, read_checkpoint, write_checkpoint
+from mtmc.policies.menu import Gains, Menu, length, menu
+from mtmc.policies.model import END, Answers, Lora, Policy, Until, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.pretrain_bc import (
     Count,
     Device,
     Gpus,
+    Guided,
     Hardware,
     Known,
     Minutes,
@@ -53,7 +55,7 @@ from mtmc.policies.pretrain_bc import (
     usable,
     with_rank,
 )
-from mtmc.policies.walk import Walk
+from mtmc.policies.walk import ORDERS, Hunt, Walk
 from mtmc.policies.weights import Source
 from mtmc.trajectories import archive
 from mtmc.trajectories.files import folder
@@ -66,7 +68,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides what is learnt. An iteration makes `walks` walks of at most `horizon` steps.
+    """Everything that decides what is learnt. An iteration makes `walks` walks of `horizon` candidates; `order`: see `walk`.
 
     `passes` over their choices, `batch` choices an update, `rows` menus in memory at once. `kl` weighs the divergence to the
     policy at the start, `floor` is the least entropy (as a part of the largest possible), kept up with the weight `lift`.
@@ -91,9 +93,11 @@ class Settings:
     norm: float = 1.0
     opened: float = 0.5
     reward: str = "graded"
+    order: str = "best"
     seed: int = 0
     known: bool = False
     hardware: bool = True
+    guided: bool = True
     lora: Lora = Lora()
     gpus: tuple[str, ...] = ()
 
@@ -126,8 +130,9 @@ class Choice:
 class Open:
     """A choice being made: the options that are left to choose from."""
 
-    walk: Walk
+    walk: Hunt | Walk
     prefix: str
+    gains: Gains
     options: Menu
     choice: Choice
 
@@ -154,15 +159,18 @@ def train(
         policy.restore(checkpoint["policy"])
         optimizer.load_state_dict(checkpoint["optimizer"])
         start = checkpoint["iteration"]
-    curves = Curves(out, start)
+    curves, reference = Curves(out, start), Answers(policy.reference, policy.device)
     tell(f"{len(able)} trees, iterations {start + 1} to {settings.iterations}")
 
     last, saved = until.step or settings.iterations, time.monotonic()
     for iteration in range(start + 1, last + 1):
         began, rng = time.monotonic(), Random(f"{settings.seed}:{iteration}")
         allowed = curriculum(able, iteration / settings.iterations, settings.opened)
-        walks = [Walk(rng.choice(allowed), settings.horizon, settings.reward, settings.known) for _ in range(settings.walks)]
-        choices = roll_out(policy, walks, settings, rng)
+        walks = [
+            ORDERS[settings.order](rng.choice(allowed), settings.horizon, settings.reward, settings.known, settings.guided)
+            for _ in range(settings.walks)
+        ]
+        choices = roll_out(policy, reference, walks, settings, rng)
         for walk, made in zip(walks, choices, strict=True):
             credit(made, walk.rewards, settings)
         flat = normalised([choice for made in choices for choice in made])
@@ -200,9 +208,12 @@ def curriculum(found: Sequence[StoredTree], progress: float, opened: float) -> l
 
 
 @torch.no_grad()
-def roll_out(policy: Policy, walks: Sequence[Walk], settings: Settings, rng: Random) -> list[list[Choice]]:
-    """Walk all walks to their ends side by side; the choices of each."""
+def roll_out(
+    policy: Policy, reference: Answers, walks: Sequence[Hunt | Walk], settings: Settings, rng: Random
+) -> list[list[Choice]]:
+    """Walk all walks to their ends side by side; the choices of each. `reference` answers for the policy at the start."""
     policy.eval()
+    now = Answers(policy, policy.device)
     made: list[list[Choice]] = [[] for _ in walks]
     while any(walk.view for walk in walks):
         level: list[Open] = []
@@ -210,33 +221,32 @@ def roll_out(policy: Policy, walks: Sequence[Walk], settings: Settings, rng: Ran
             if walk.view:
                 made[place].append(Choice())
                 before = prompt.prefix(walk.view, settings.hardware)
-                level.append(Open(walk, before, menu(walk.view.legal), made[place][-1]))
+                gains = walk.view.gains
+                level.append(Open(walk, before, gains, menu(walk.view.legal, gains), made[place][-1]))
         while level:
-            level.sort(key=lambda at: len(at.prefix))  # rows of like length together, which saves padding
-            level = _choose(policy, level, settings.rows, rng)
+            level.sort(
+                key=lambda at: len(at.prefix) + length(at.options)
+            )  # rows of like length together, which saves padding
+            level = _choose(policy, (now, reference), level, settings.rows, rng)
     policy.train()
     return made
 
 
-def _choose(policy: Policy, level: list[Open], rows: int, rng: Random) -> list[Open]:
+def _choose(policy: Policy, answers: tuple[Answers, Answers], level: list[Open], rows: int, rng: Random) -> list[Open]:
     """One menu of every open choice: drawn, noted, and taken where it named an action; those that go on to another menu."""
     deeper: list[Open] = []
     for part in _parts(level, rows):
         tokens = [policy.ids(at.prefix) + policy.ids(prompt.text(at.options)) for at in part]
         says = [[any(map(at.walk.has_a_say, option.actions)) for option in at.options] for at in part]
-        known = masks(says, policy.device)
-        found, values = policy(tokens, known)
-        references = policy.reference(tokens, known).cpu()
-        for at, row, say, chances, value, reference in zip(
-            part, tokens, says, found.cpu(), values.tolist(), references, strict=True
-        ):
+        found, references = (ask(tokens, says) for ask in answers)
+        for at, row, say, (chances, value), (reference, _) in zip(part, tokens, says, found, references, strict=True):
             taken = rng.choices(range(len(say)), weights=chances[: len(say)].exp().tolist())[0]
             at.choice.value = at.choice.value if at.choice.stages else value
             at.choice.log_probability += float(chances[taken])
             at.choice.stages.append(Stage(row, say, taken, reference))
             actions = at.options[taken].actions
             if len(actions) > 1:
-                deeper.append(Open(at.walk, at.prefix, menu(actions), at.choice))
+                deeper.append(replace(at, options=menu(actions, at.gains)))
             else:
                 at.walk.take(actions[0])
     return deeper
@@ -264,33 +274,35 @@ def update(
     policy: Policy, optimizer: torch.optim.Optimizer, choices: list[Choice], settings: Settings, rng: Random
 ) -> dict[str, float]:
     """The passes over the choices; means of the figures over all updates."""
-    sums: dict[str, float] = {}
+    sums: dict[str, Tensor] = {}  # on the device: to ask for a number waits for it
     count = 0
     for _ in range(settings.passes):
         order = rng.sample(choices, len(choices))
         for at in range(0, len(order), settings.batch):
-            batch = sorted(order[at : at + settings.batch], key=lambda choice: len(choice.stages[0].row))
+            batch = sorted(
+                order[at : at + settings.batch], key=lambda choice: max(len(stage.row) for stage in choice.stages)
+            )
             for part in _parts(batch, settings.rows):
                 loss, figures = objective(policy, part, settings)
                 (loss * len(part) / len(batch)).backward()  # type: ignore[no-untyped-call]
                 for name, value in figures.items():
-                    sums[name] = sums.get(name, 0.0) + value * len(part)
+                    sums[name] = sums.get(name, torch.zeros_like(value)) + value * len(part)
                 count += len(part)
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             torch.nn.utils.clip_grad_norm_(parameters, settings.norm)
             optimizer.step()
             optimizer.zero_grad()
-    return {name: value / count for name, value in sums.items()}
+    return {name: float(value) / count for name, value in sums.items()}
 
 
-def objective(policy: Policy, part: Sequence[Choice], settings: Settings) -> tuple[Tensor, dict[str, float]]:
+def objective(policy: Policy, part: Sequence[Choice], settings: Settings) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of some choices (to be lowered), and what it is made of."""
     device = policy.device
     stages = [stage for choice in part for stage in choice.stages]
     owner = torch.tensor([at for at, choice in enumerate(part) for _ in choice.stages], device=device)
     first = torch.tensor([at == 0 for choice in part for at in range(len(choice.stages))], device=device)
     known = masks([stage.known for stage in stages], device)
-    found, values = policy([stage.row for stage in stages], known)
+    found, values = _each_once(policy, stages, device)
     taken = found.gather(-1, torch.tensor([[stage.taken] for stage in stages], device=device))[:, 0]
     new = torch.zeros(len(part), device=device).index_add(0, owner, taken)
     old, advantage, target = torch.tensor(
@@ -315,7 +327,16 @@ def objective(policy: Policy, part: Sequence[Choice], settings: Settings) -> tup
         "entropy": entropy.sum() / max(len(entropy), 1),
         "clipped": ((ratio - 1).abs() > settings.clip).float().mean(),
     }
-    return loss, {name: float(value.detach()) for name, value in figures.items()}
+    return loss, {name: value.detach() for name, value in figures.items()}
+
+
+def _each_once(policy: Policy, stages: Sequence[Stage], device: torch.device) -> tuple[Tensor, Tensor]:
+    """The policy's answers to all stages, equal ones computed once: walks through a tree meet the same menus."""
+    keys = [(tuple(stage.row), tuple(stage.known)) for stage in stages]
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    found, values = policy([row for row, _ in places], masks([known for _, known in places], device))
+    at = torch.tensor([places[key] for key in keys], device=device)
+    return found[at], values[at]
 
 
 def _parts(items: Sequence[Item], rows: int) -> Iterator[Sequence[Item]]:
@@ -344,22 +365,26 @@ def train_command(  # noqa: PLR0913  one parameter an option
     opened: Annotated[Number, typer.Option(min=0, help="Part of the run after which all grades are open.")] = None,
     discount: Annotated[Number, typer.Option(min=0, help="Of a reward one step later.")] = None,
     reward: Annotated[str | None, typer.Option(help=f"What a step earns: {' or '.join(REWARDS)}.")] = None,
+    order: Annotated[str | None, typer.Option(help=f"The program that comes next: {' or '.join(ORDERS)}.")] = None,
     rank: Annotated[Count, typer.Option(min=1, help="Rank of a new adapter.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal walks.")] = None,
     until: Annotated[int, typer.Option(help="Stop after this iteration for now; 0: at the end.")] = 0,
     minutes: Minutes = 0.0,
     known: Known = None,
     hardware: Hardware = None,
+    guided: Guided = None,
     gpu: Gpus = None,
 ) -> None:
     """Reinforcement: PPO on stored trees; no kernel runs. Writes an adapter."""
     if reward is not None and reward not in REWARDS:
         raise BadInput(f"There is no reward {reward}; known are {', '.join(REWARDS)}.")
+    if order is not None and order not in ORDERS:
+        raise BadInput(f"There is no order {order}; known are {', '.join(ORDERS)}.")
     base = TINY if tiny_run else Settings()
     settings = changed(
         base, iterations=iterations, walks=walks, horizon=horizon, passes=passes, batch=batch, rows=rows, rate=rate, kl=kl,
-        floor=floor, opened=opened, discount=discount, reward=reward, seed=seed, known=known,
-        hardware=hardware, gpus=tuple(gpu) if gpu else None, lora=with_rank(base.lora, rank),
+        floor=floor, opened=opened, discount=discount, reward=reward, order=order, seed=seed, known=known,
+        hardware=hardware, guided=guided, gpus=tuple(gpu) if gpu else None, lora=with_rank(base.lora, rank),
     )  # fmt: skip
     stop = Until.of(until, minutes)
     last = train(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, stop)

@@ -90,7 +90,10 @@ class Runner:
     def choices(self) -> Iterator[tuple[View, Outcome]]:
         """Every decision that was not `stop`, and what it came to."""
         spent, best = 0, best_gain(self.stored)
+        ranked = ""  # the program that the ranking is about
         while spent < self.budget and self._found < best and (key := self._at_hand()):
+            if key != ranked:  # exhausted: what is left of its ranking, `stop`, must not close the next program
+                self._ranking, ranked = [], key
             view = self.replay.view(key, self.policy.guided)
             action = self._ranking.pop(0) if self._ranking else self._asked(view)
             if action.family == "stop":
@@ -117,15 +120,8 @@ class Runner:
 
     def _at_hand(self) -> str:
         """The program to decide about; empty when the course is over."""
-        tree = self.replay.tree
-        failed = [key for key in reversed(tree.keys) if tree.repairable(key)]
-        here = [self._last] * (self.order is Order.walk)
-        keys = [*failed, *here, *tree.ranking]
-        for key in dict.fromkeys(keys):
-            if key not in self.closed and self.replay.moves(key):
-                return key
-            self.closed.add(key)  # what is exhausted stays so
-        return ""
+        last = self._last if self.order is Order.walk else ""
+        return self.replay.at_hand(self.closed, lambda key: bool(self.replay.moves(key)), last)
 
 
 def limit(stored: StoredTree, budget: int) -> tuple[float, ...]:

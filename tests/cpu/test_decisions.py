@@ -11,9 +11,10 @@ from fakes import FIRST, FakeEvaluator, FakeMoves
 
 from mtmc import policies, reward
 from mtmc.errors import BadInput
+from mtmc.evaluation.course import best_gain
 from mtmc.policies import decisions
 from mtmc.policies.decisions import Expert
-from mtmc.policies.walk import Walk
+from mtmc.policies.walk import Hunt, Walk
 from mtmc.search import Limits, Search
 from mtmc.trajectories import archive
 from mtmc.trajectories.store import Ending, Run, RunInfo
@@ -77,6 +78,15 @@ def test_along_the_best_path_there_are_fewer_decisions_than_everywhere(stored):
     assert 0 < len(best) < len({stage.prefix for stage in decisions.stages(stored)})
 
 
+def test_the_expert_is_asked_again_where_the_best_step_was_taken(stored):
+    once, twice = (list(decisions.stages(stored, Expert(again=again, believes=False))) for again in (False, True))
+    later = [stage for stage in twice if "\nTried from here:\n- " in stage.prefix]
+    assert later and [stage for stage in twice if stage not in later] == once
+    for stage in later:
+        taken = stage.prefix.split("Tried from here:\n- ")[1].split(" (")[0]
+        assert taken not in [option.text for option in stage.menu] and sum(stage.target) == pytest.approx(1.0)
+
+
 def test_shuffling_keeps_each_option_with_its_share(stored):
     stage = max(decisions.stages(stored), key=lambda stage: len(stage.menu))
     mixed = stage.shuffled(Random(1))
@@ -112,3 +122,31 @@ def test_the_samples_can_be_read_and_a_folder_without_trees_is_refused(tmp_path)
         decisions.trees([tmp_path])
     with pytest.raises(BadInput, match="no folder"):
         decisions.trees([Path(tmp_path / "absent")])
+
+
+@pytest.mark.parametrize("kind", ["graded", "stepwise"])
+def test_a_hunt_meets_the_best_program_and_earns_what_the_best_is_worth(stored, kind):
+    for seed in range(10):
+        rng, hunt, seen = Random(seed), Hunt(stored, 999, kind), set()
+        while hunt.view:
+            able = [action for action in hunt.view.legal if hunt.has_a_say(action)]
+            assert able and all(action.family != "stop" for action in able)
+            action = rng.choice(able)
+            assert (hunt.view.program.key, action.id) not in seen
+            seen.add((hunt.view.program.key, action.id))
+            hunt.take(action)
+        assert hunt.gain == pytest.approx(best_gain(stored))
+        if kind == "graded":
+            worth = [reward.graded(node.verdict) for node in stored.nodes.values()]
+            first = reward.graded(stored.nodes[stored.root].verdict)
+            assert sum(hunt.rewards) == pytest.approx(max(worth) - first, abs=1e-6) and min(hunt.rewards) >= 0
+
+
+def test_a_hunt_is_over_when_its_candidates_are_spent(stored):
+    hunt = Hunt(stored, 3, known=True)
+    met = {stored.root}
+    while hunt.view:
+        action = next(action for action in hunt.view.moves)
+        met.add(stored.edges(hunt.view.program.key)[action.id].child)
+        hunt.take(action)
+    assert len(met) - 1 <= 3

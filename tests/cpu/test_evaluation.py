@@ -111,6 +111,29 @@ def test_one_that_says_how_likely_its_actions_are_is_not_asked_again_after_an_un
     assert policy.asked <= len(made.outcomes) - made.outcomes.count(UNTRIED) + len(SPARSE.nodes)
 
 
+class Scattered:
+    """Ranks all actions without a draw, each program's in an order of its own, `stop` last: as `llm-on` does."""
+
+    name, guided = "scattered", False
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def choose(self, view: View, rng: Random) -> Choice:
+        own = {a.id: Random(f"{self.seed} {view.program.key} {a.id}").random() for a in view.moves}
+        chances = {**own, view.stop.id: 0.0}
+        return Choice(max(view.legal, key=lambda action: chances[action.id]), chances)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("tree", [TREE, SPARSE], ids=["wide", "sparse"])
+def test_one_that_never_stops_before_the_end_meets_every_program_as_random_does(tree: StoredTree, seed: int) -> None:
+    """What is left of the ranking of an exhausted program, `stop`, does not close the next one."""
+    runner = Runner(tree, Scattered(seed), Random(0), 999)
+    runner.run()
+    assert runner._found == pytest.approx(best_gain(tree))
+
+
 def case(first: float, best: float, *made: Course, name: str = "random") -> Case:
     return Case("a", {}, best, (first, *[best] * 8), {name: made})
 

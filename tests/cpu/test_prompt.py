@@ -9,7 +9,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from policy_views import FUSE, GOLDEN, STOP, history, tiles, view
+from policy_views import FUSE, GOLDEN, STAGES, STOP, history, tiles, view
 
 from mtmc.action import Action
 from mtmc.hardware_profiles import load
@@ -21,6 +21,9 @@ from mtmc.verdict import CompileError
 VIEWS = {
     "short_list": view(),
     "long_list": view(20, history=()),
+    "predicted": view(
+        tried=history()[2:], predicted={FUSE.id: 0.09, STAGES.id: 0.1, tiles("softmax", 2)[1].id: 0.04}, best_ms=0.1
+    ),
     "failed": view(0, verdict=history()[-1].verdict, history=history(), profile=load("v100")),
 }
 
@@ -28,7 +31,7 @@ VIEWS = {
 @pytest.mark.parametrize("name", VIEWS)
 def test_the_prompt_is_what_the_golden_text_says(name):
     seen = VIEWS[name]
-    text = prompt.prefix(seen) + prompt.text(menu(seen.legal)) + "\n"
+    text = prompt.prefix(seen) + prompt.text(menu(seen.legal, seen.gains)) + "\n"
     golden = GOLDEN / "prompts" / f"{name}.txt"
     if os.environ.get("MTMC_GOLDEN") == "write":
         golden.write_text(text)

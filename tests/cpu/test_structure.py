@@ -14,7 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("actions", "hardware_profiles", "policies", "trajectories")  # sub-packages of mtmc, linked into it
 TEMPLATES = ROOT / "mtmc/lower/templates"
-HEAVY = [f"policies/{name}.py" for name in ("scoring", "model", "pretrain_bc", "train_rl", "vllm")]  # models live here
+HEAVY = [
+    f"policies/{name}.py" for name in ("scoring", "model", "merged", "pretrain_bc", "train_rl", "vllm")
+]  # models live here
 CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 

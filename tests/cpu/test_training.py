@@ -13,11 +13,12 @@ from policy_views import view
 from test_decisions import INFO, stored  # noqa: F401
 
 from mtmc import cli, policies
+from mtmc.action import Action
 from mtmc.errors import BadInput, OutOfTime
 from mtmc.policies import pretrain_bc, tiny, train_rl
 from mtmc.policies.curves import read
-from mtmc.policies.decisions import trees
-from mtmc.policies.menu import Option
+from mtmc.policies.decisions import Stage, trees
+from mtmc.policies.menu import Option, menu
 from mtmc.policies.model import Lora, Policy, Until, masks
 from mtmc.policies.weights import Source
 from mtmc.trajectories import archive
@@ -62,6 +63,26 @@ def test_cloning_lowers_the_loss(model, stored):  # noqa: F811
         optimizer.zero_grad()
         losses.append(float(loss.detach()))
     assert losses[-1] < losses[0] - 0.3
+
+
+def hinted(rng, count=4):
+    """A menu of equal texts with predicted gains of chance; the largest is the right answer."""
+    actions = tuple(Action("tile", "tiling", "a", (("value", i),), "Tile.") for i in range(count))
+    gains = {action.id: rng.uniform(-0.5, 1.0) for action in actions}
+    best = max(range(count), key=lambda i: gains[actions[i].id])
+    return Stage("", menu(actions, gains), tuple(float(i == best) for i in range(count)), (True,) * count)
+
+
+def test_cloning_learns_to_follow_predicted_gains_and_does_so_on_new_menus(model):
+    policy, rng = Policy(model, Lora(16, 32), "cpu", 0), Random(0)
+    optimizer = torch.optim.AdamW(policy.trained(), lr=1e-3)
+    new = [hinted(Random(1000 + i)) for i in range(64)]
+    for _ in range(100):
+        pretrain_bc.compare(policy, [hinted(rng) for _ in range(16)])[0].mean().backward()
+        torch.nn.utils.clip_grad_norm_(policy.trained(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    assert float(pretrain_bc.compare(policy, new)[1].float().mean()) > 0.8  # by chance 0.25
 
 
 def test_a_resumed_cloning_ends_as_an_unbroken_one_and_its_adapter_is_a_policy(model, tmp_path):
