@@ -71,5 +71,5 @@ def test_without_the_weights_greedy_chooses_and_says_why(index, content, why):
 
 
 def test_an_unknown_policy_lists_the_known():
-    with pytest.raises(BadInput, match="greedy, random, model, llm, llm-sentences, vllm"):
+    with pytest.raises(BadInput, match="greedy, random, model, llm, llm-on, llm-blind, llm-sentences, vllm"):
         policies.load("best")
