@@ -53,7 +53,8 @@ class Builder:
     """Nodes made so far, by name; `aliases` maps ATen names to the node that holds their value.
 
     `choices` holds what was decided by size at the full size, so that other sizes get the same kernels. `varying` holds the
-    `node.argument` keys whose numbers differ between the sizes of a problem; `sizes` collects their values.
+    `node.argument` keys whose numbers differ between the sizes of a problem; `sizes` collects their values. `turned` holds
+    the attentions whose heads and rows are swapped by their only reader.
     """
 
     varying: frozenset[str] = frozenset()
@@ -61,6 +62,7 @@ class Builder:
     aliases: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, Any] = field(default_factory=dict)
     choices: dict[str, bool] = field(default_factory=dict)
+    turned: frozenset[str] = frozenset()
 
     def choose(self, name: str, value: bool) -> bool:
         """A decision by size: taken once, at the full size."""

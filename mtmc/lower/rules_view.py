@@ -33,14 +33,16 @@ NOTHING = ("alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous", "cl
 
 
 def view(b: Builder, node: Node, type: TensorType) -> str:
-    """One view: metadata only, except that a reshape of a strided value needs it contiguous first."""
+    """One view: metadata only, except that a reshape needs what strides cannot give in another shape contiguous first."""
     args = arguments(node)
     base = node.op.split(".")[1]
     source = args["self"].name
     if base == "slice":
         call = _slice(b, node, source, args, len(type.shape))
     else:
-        if ".reshape(" in METHODS[base] or base == "flatten":
+        if (".reshape(" in METHODS[base] or base == "flatten") and not b.choose(
+            f"{node.name}.view", _viewable(b, source, type)
+        ):
             source = b.dense(source)
         texts = {k: _text(b, node, k, v) for k, v in args.items()}
         texts |= {"self": source, "REVERSED": repr(tuple(range(len(type.shape) - 1, -1, -1)))}
@@ -93,6 +95,15 @@ def _strided(b: Builder, source: str, base: str, args: dict[str, Any], type: Ten
         else:
             meta = eval(_fill(METHODS[base], texts), {"x": meta_of(have)})  # our own table's text
     return TensorType(type.shape, type.dtype, tuple(meta.stride()))
+
+
+def _viewable(b: Builder, source: str, type: TensorType) -> bool:
+    """Whether strides alone give another shape of the source."""
+    try:
+        meta_of(b.type(source)).view(type.shape)
+    except RuntimeError:
+        return False
+    return True
 
 
 def meta_of(type: TensorType) -> Any:

@@ -71,6 +71,17 @@ MODELS: dict[str, Case] = {
         "F.scaled_dot_product_attention(q, k, v, m)",
         {"q": randn("C", "4", "N", "D"), "m": randn("N", "B"), **{name: randn("C", "4", "B", "D") for name in "kv"}},
     ),
+    "attention_by_hand": Case(
+        "a = (q @ k.transpose(-2, -1) * D ** -0.5).masked_fill(m > 0, float('-inf')).softmax(-1) @ v\n"
+        "return a.transpose(1, 2).reshape(C, N, 4 * D) * self.g",
+        {"q": randn("C", "4", "N", "D"), "m": randn("N", "B"), **{name: randn("C", "4", "B", "D") for name in "kv"}},
+        "self.g = nn.Parameter(torch.randn(4 * D))",
+    ),
+    "relu_attention": Case(
+        "F.relu(q @ k.transpose(-2, -1) * 0.3) @ v * self.g",
+        {name: randn("C", "4", "B", "D") for name in "qkv"},
+        "self.g = nn.Parameter(torch.randn(4, 1, D))",
+    ),
     "triangle": one("torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1).tril()"),
     "scan": two("(x * y).cumsum(1) * 2", "A,B", "A,B"),
     "scan_back": two("(x * y).flip(1).cumsum(1).flip(1) + y", "A,B,D", "D"),
@@ -207,6 +218,20 @@ PLANS: dict[str, Plan] = {
         ATTEND.format("dot_precision", "precision=tf32x3"),
         ATTEND.format("tile_size", "constant=BLOCK_M, value=64"),
         ATTEND.format("stages", "value=2"),
+    ),
+    "attention written out": plan(
+        "attention_by_hand",
+        ATTEND.format("dot_precision", "precision=fp16x3"),
+        ATTEND.format("product_tile", "tile=1"),
+        ATTEND.format("fuse_epilogue", "guest=mul_1"),
+        ATTEND.format("stages", "value=1"),
+    ),
+    "attention without softmax": plan(
+        "relu_attention",
+        ATTEND.format("dot_precision", "precision=fp16x3"),
+        ATTEND.format("product_tile", "tile=1"),
+        ATTEND.format("fuse_epilogue", "guest=mul_1"),
+        ATTEND.format("dot_precision", "precision=tf32x3"),
     ),
     "scan with all around it": plan(
         "scan",
