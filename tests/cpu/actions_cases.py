@@ -72,8 +72,8 @@ MODELS: dict[str, Case] = {
         {"q": randn("C", "4", "N", "D"), "m": randn("N", "B"), **{name: randn("C", "4", "B", "D") for name in "kv"}},
     ),
     "attention_by_hand": Case(
-        "a = (q @ k.transpose(-2, -1) * D ** -0.5).masked_fill(m > 0, float('-inf')).softmax(-1) @ v\n"
-        "return a.transpose(1, 2).reshape(C, N, 4 * D) * self.g",
+        "((q @ k.transpose(-2, -1) * D ** -0.5).masked_fill(m > 0, float('-inf')).softmax(-1) @ v)"
+        ".transpose(1, 2).flatten(2) * self.g",
         {"q": randn("C", "4", "N", "D"), "m": randn("N", "B"), **{name: randn("C", "4", "B", "D") for name in "kv"}},
         "self.g = nn.Parameter(torch.randn(4 * D))",
     ),
