@@ -16,10 +16,10 @@ from typing import Any
 
 from mtmc.frames import broadcasts
 from mtmc.graph import Graph, Node, Ref, TensorType, bare
-from mtmc.lower.builder import FLOATS, Builder
+from mtmc.lower.builder import FLOATS, Builder, meta_of
 from mtmc.lower.rules_contraction import MOST_BATCHES
 from mtmc.lower.rules_pointwise import arguments
-from mtmc.lower.rules_view import NOTHING, meta_of
+from mtmc.lower.rules_view import NOTHING
 
 WIDEST = 256  # elements of a head, of which a program holds whole rows in registers
 PRODUCTS = ("matmul", "bmm")

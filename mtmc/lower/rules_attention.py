@@ -8,11 +8,10 @@ from typing import Any
 from mtmc.frames import Frame
 from mtmc.graph import Node, TensorType
 from mtmc.lower.attention_chain import DEFAULT, SCORE, WIDEST, scaled, with_refs
-from mtmc.lower.builder import FLOATS, Builder, NotMine, contiguous, literal, rename
+from mtmc.lower.builder import FLOATS, Builder, NotMine, contiguous, literal, meta_of, rename
 from mtmc.lower.rules_contraction import MOST_BATCHES, product
 from mtmc.lower.rules_norm import softmax_over
 from mtmc.lower.rules_pointwise import arguments, expression
-from mtmc.lower.rules_view import meta_of
 
 FRAME: Frame = (("row", 0, 3), ("col", 3, 4))
 

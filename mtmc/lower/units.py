@@ -99,7 +99,7 @@ def _contraction(node: Node, kind: str) -> str:
     names = {f"{kind}_kernel": f"{node.name}_kernel", f"launch_{kind}": f"launch_{node.name}", "value": node.name}
     for letter, name in (("a", left), ("b", right)):
         names |= {letter: name, f"{letter}_ptr": f"{name}_ptr"}
-        names |= {f"{letter}_stride_{d}": f"{name}_stride_{d}" for d in "bmkn"}
+        names |= {f"{letter}_stride_{d}": f"{name}_stride_{d}" for d in "bhmkn"}
     return splice("contraction", (f"{kind}_kernel", f"launch_{kind}"), Filling(names))
 
 

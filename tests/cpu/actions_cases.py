@@ -41,6 +41,9 @@ MODELS: dict[str, Case] = {
     "product": two("x @ y", "M,K", "K,N"),
     "aligned": two("F.relu(x @ y + self.b)", "M,72", "72,N", "self.b = nn.Parameter(torch.randn(N))"),
     "batched": two("torch.bmm(x, y) + self.b", "A,M,K", "A,K,N", "self.b = nn.Parameter(torch.randn(M, 1))"),
+    "heads": two(
+        "x.view(C, M, 3, K).transpose(1, 2) @ y + self.b", "C,M,3*K", "C,3,K,N", "self.b = nn.Parameter(torch.randn(M, 1))"
+    ),
     "half": one("F.silu(self.fc(x))", "M", "K", dtype="float16", init="self.fc = nn.Linear(K, N).half()"),
     "sum": one("((x - 1) * x).sum(1, keepdim=True).sqrt()", "A", "B"),
     "middle": one("(x * x).sum(1).sqrt()", "A", "B", "D"),
@@ -340,6 +343,11 @@ PLANS: dict[str, Plan] = {
     "unaligned fp16 pairs by descriptors": plan(
         "linear", "split_fp16(linear_product)", "tensor_descriptors(linear_product)"
     ),
+    "heads in fp16 pairs": plan("heads", "split_fp16(matmul)", "fuse_epilogue(matmul, guest=add)"),
+    "heads in fp16 pairs by descriptors": plan(
+        "heads", "split_fp16(matmul)", "tensor_descriptors(matmul)", "swizzle(matmul, group=4)"
+    ),
+    "heads in TF32": plan("heads", "dot_precision(matmul, precision=tf32x3)", "swizzle(matmul, group=4)"),
     "batched TF32": plan("batched", "dot_precision(bmm, precision=tf32x3)", "swizzle(bmm, group=4)", "stages(bmm, value=2)"),
 }
 

@@ -293,6 +293,14 @@ PRODUCTS = {
     "einsum of batches": two("torch.einsum('bhid,bhjd->bhij', x, y)", "A,C,N,D", "A,C,M,D"),
     "einsum with two sums": two("torch.einsum('abk,bkn->an', x, y)", "A,C,D", "C,D,N"),
     "einsum turned": two("torch.einsum('ik,kj->ji', x, y)", "M,K", "K,N"),
+    "heads that do not join": one(
+        "y = x.view(A, M, C, D).transpose(1, 2)\nreturn y @ y.transpose(-2, -1), y.transpose(-2, -1) @ (y * 2)",
+        "A",
+        "M",
+        "C * D",
+    ),
+    "heads of one side that do not join": two("x.view(A, M, C, D).transpose(1, 2) @ y", "A,M,C*D", "A,C,D,N"),
+    "more batches that do not join": two("x.transpose(0, 1) @ y.transpose(0, 1)", "A,2,C,N,D", "A,2,C,D,M"),
     "double": Case(
         "x @ y",
         {"x": randn("M", "K", dtype="float64"), "y": randn("K", "N", dtype="float64")},
