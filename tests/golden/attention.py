@@ -172,7 +172,5 @@ class ModelNew(Model):
         transpose_2 = view_2.transpose(1, 2)
         attention_mask = m0.expand(*transpose.shape[:3], transpose_1.shape[2])
         attention = launch_attention(transpose, transpose_1, transpose_2, attention_mask)
-        attention_turned = attention.transpose(1, 2)
-        transpose_4 = attention_turned.transpose(1, 2)
-        _unsafe_view = transpose_4.reshape((3, 33, 20))
+        _unsafe_view = attention.reshape((3, 33, 20))
         return [_unsafe_view]
