@@ -56,9 +56,9 @@ class Forward:
         return _parse(program.text("ModelNew"))
 
     def uses(self, name: str) -> int:
-        """How often a variable is read in `kernels` (views included)."""
+        """How often a variable is read in `kernels` (views included; keys of SIZES are no reads)."""
         body = "".join(self.lines[self.first :])
-        reads = len(re.findall(rf"\b{re.escape(name)}\b(?!\s*=[^=])", body))
+        reads = len(re.findall(rf'(?<!")\b{re.escape(name)}\b(?!\s*=[^=])', body))
         return reads - sum(name in c.targets and len(c.targets) > 1 for c in self.calls)
 
     def calls_reading(self, name: str) -> list[Call]:

@@ -24,7 +24,9 @@ from mtmc.graph import TensorType
 MASKS: dict[str, dict[tuple[str, ...], str]] = {
     "contraction.matmul": {("col",): "col < N", ("row",): "row < M"},
     "contraction.bmm": {("col",): "col < N", ("row",): "m < M"},
+    "contraction.heads": {("col",): "col < N", ("row",): "m < M"},
     "attention.attention": {("col",): "col < E", ("row",): "m < M"},
+    "attention.weighted": {("col",): "col < E", ("row",): "m < M"},
 }
 TAKING = ("contraction", "attention", "reduction", "normalization", "scan")
 REDUCING = ("reduction", "arg_reduction", "moments")

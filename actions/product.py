@@ -9,9 +9,10 @@ from mtmc.actions.context import Context
 from mtmc.errors import check
 
 TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
-MATMUL, BATCHED = "contraction.matmul", "contraction.bmm"
-ATTENTION = "attention.attention"
-DOTTED = (MATMUL, BATCHED, ATTENTION)
+MATMUL, BATCHED = "contraction.matmul", ("contraction.bmm", "contraction.heads")
+ATTENTIONS = ("attention.attention", "attention.weighted")
+PRODUCTS = (MATMUL, *BATCHED)
+DOTTED = (*PRODUCTS, *ATTENTIONS)
 
 _PLAIN = re.compile(r'(\w+) = tl\.fma\(tl\.dot\((\w+), (\w+), input_precision="(\w+)"\), 1\.0, \1\)')
 _CHAIN = re.compile(r'(\w+) = tl\.dot\((\w+), (\w+), \1, input_precision="(\w+)"\)')

@@ -14,7 +14,17 @@ import libcst as cst
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.library_functions import with_library
-from mtmc.actions.product import BATCHED, MATMUL, TILE, checked_operands, dot, float32_check, operands, tensor_cores
+from mtmc.actions.product import (
+    BATCHED,
+    MATMUL,
+    PRODUCTS,
+    TILE,
+    checked_operands,
+    dot,
+    float32_check,
+    operands,
+    tensor_cores,
+)
 from mtmc.actions.unit import Line, Unit, code, is_load, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
@@ -34,7 +44,7 @@ class SplitFp16(Rule):
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units if tensor_cores(context) else ():
-            if operands(context, unit.name, (MATMUL, BATCHED)) and "input_precision" in unit.text:
+            if operands(context, unit.name, PRODUCTS) and "input_precision" in unit.text:
                 start, end = (
                     f"Split the fp32 operands of {unit.name} into fp16 pairs",
                     "for three products on the matrix unit.",
@@ -44,7 +54,7 @@ class SplitFp16(Rule):
                     yield self.action(unit.name, f"{start}, {large} tile by tile inside the kernel, {end}", ahead=small)
 
     def apply(self, context: Context, action: Action) -> Program:
-        a, b = checked_operands(context, action.region, (MATMUL, BATCHED))
+        a, b = checked_operands(context, action.region, PRODUCTS)
         split = tuple(str(value) for name, value in action.params if name == "ahead") or (a, b)
         check(set(split) <= {a, b}, f"ahead is {a} or {b}")
         unit = Unit.of(context.program, action.region)
@@ -66,7 +76,7 @@ def _plain(context: Context, unit: Unit) -> bool:
 
 def _unequal(context: Context, unit: Unit) -> Iterator[tuple[str, str]]:
     """The smaller and the larger operand of a product that may split one alone, where they differ much."""
-    pair = checked_operands(context, unit.name, (MATMUL, BATCHED))
+    pair = checked_operands(context, unit.name, PRODUCTS)
     small, large = sorted(pair, key=lambda n: _elements(context, n))
     if _plain(context, unit) and MUCH_LARGER * _elements(context, small) <= _elements(context, large):
         yield small, large
@@ -84,9 +94,9 @@ def _dot(pair: tuple[str, str], split: tuple[str, ...]) -> str:
 
 def _with_pairs(context: Context, unit: Unit, pair: tuple[str, str], split: tuple[str, ...]) -> Unit:
     a, b = pair
-    batched = context.template(unit.name) == BATCHED
+    batched = context.template(unit.name) in BATCHED
     unit = unit.edit_lines(lambda line: _in_kernel(line, pair, split, unit, batched))
-    strides = [f"{n}_stride_{d}" for n, ds in ((a, "bmk"), (b, "bkn")) if n in split for d in ds]
+    strides = [f"{n}_stride_{d}" for n, ds in ((a, "bhmk"), (b, "bhkn")) if n in split for d in ds]
     parts = {n: [f"{n}_hi", f"{n}_lo", f"{n}_scale"] for n in split}
     replaced = {f"{n}_ptr": [f"{part}_ptr" for part in parts[n]] for n in split}
     passed = {code(x.value): () for x in unit.launch.args if re.match(rf"({'|'.join(split)})\.stride\(", code(x.value))}
@@ -96,7 +106,7 @@ def _with_pairs(context: Context, unit: Unit, pair: tuple[str, str], split: tupl
     kernel = [p for own in unit.arguments if own not in strides for p in replaced.get(own, [own])]
     unit = unit.with_parameters(kernel, unit.parameters(unit.launcher))
     anchor, each = ("partial", ", SPLIT") if "SPLIT" in unit.constants else ("out", "")
-    matrix = {a: a, b: f"{b}.transpose(1, 2)"} if batched else {a: f"{a}.reshape(M, K)", b: f"{b}.t()"}
+    matrix = {a: a, b: f"{b}.transpose(-2, -1)"} if batched else {a: f"{a}.reshape(M, K)", b: f"{b}.t()"}
     found = ", ".join(f"({', '.join(parts[n])})" if split == pair else ", ".join(parts[n]) for n in split)
     calls = ", ".join(f"split_fp16({matrix[n]}{each})" for n in split)
     unit = unit.with_arguments({**passed, **parts, "K": extent}).beside(anchor, float32_check(a, b), f"{found} = {calls}")
@@ -121,7 +131,7 @@ def _in_kernel(
         at = f"{row} * {width} + k[None, :]" if operand == a else f"{col} * {width} + k[:, None]"
         loads = [f"{operand}_{p} = tl.load({operand}_{p}_ptr + {at}, mask={mask[1]}, other=0.0)" for p in ("hi", "lo")]
         return [statement(t) for t in loads]
-    if text in (f"{n}_ptr += batch * {n}_stride_b" for n in split):
+    if text.startswith(tuple(f"{n}_ptr += batch" for n in split)):
         return []
     if dot(text):
         given = ", ".join(f"{n}_hi, {n}_lo" if n in split else n for n in pair)

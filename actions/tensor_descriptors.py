@@ -8,7 +8,7 @@ import libcst as cst
 
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
-from mtmc.actions.product import BATCHED, MATMUL, checked_operands, operands
+from mtmc.actions.product import BATCHED, PRODUCTS, checked_operands, operands
 from mtmc.actions.unit import Line, Unit, statement, target
 from mtmc.errors import check
 from mtmc.program import Program
@@ -25,15 +25,15 @@ class TensorDescriptors(Rule):
 
     def propose(self, context: Context) -> Iterator[Action]:
         for unit in context.units if context.profile.tma else ():
-            if operands(context, unit.name, (MATMUL, BATCHED)) and "op_dot_fp16x3" in unit.text and "_desc" not in unit.text:
+            if operands(context, unit.name, PRODUCTS) and "op_dot_fp16x3" in unit.text and "_desc" not in unit.text:
                 yield self.action(
                     unit.name, f"Load the tiles of {unit.name} through tensor descriptors instead of pointers."
                 )
 
     def apply(self, context: Context, action: Action) -> Program:
         check(context.profile.tma, f"{context.profile.title} has no tensor descriptors")
-        a, b = checked_operands(context, action.region, (MATMUL, BATCHED))
-        batched = context.template(action.region) == BATCHED
+        a, b = checked_operands(context, action.region, PRODUCTS)
+        batched = context.template(action.region) in BATCHED
         unit = Unit.of(context.program, action.region)
         blocks = {f"{n}_{p}": block for n, block in ((a, "BLOCK_M"), (b, "BLOCK_N")) for p in ("hi", "lo")}
         for part in blocks:

@@ -36,6 +36,16 @@ def compute_type(dtype: str) -> str:
     return "float32" if dtype in HALF else dtype
 
 
+def meta_of(type: TensorType) -> Any:
+    """A tensor without data of this type and these strides."""
+    import torch
+
+    dtype = getattr(torch, type.dtype)
+    if not type.strides:
+        return torch.empty(type.shape, dtype=dtype, device="meta")
+    return torch.empty_strided(type.shape, type.strides, dtype=dtype, device="meta")
+
+
 def contiguous(shape: Sequence[int], dtype: str) -> TensorType:
     strides, step = [], 1
     for size in reversed(shape):
@@ -53,7 +63,8 @@ class Builder:
     """Nodes made so far, by name; `aliases` maps ATen names to the node that holds their value.
 
     `choices` holds what was decided by size at the full size, so that other sizes get the same kernels. `varying` holds the
-    `node.argument` keys whose numbers differ between the sizes of a problem; `sizes` collects their values.
+    `node.argument` keys whose numbers differ between the sizes of a problem; `sizes` collects their values. `turned` holds
+    the attentions whose heads and rows are swapped by their only reader.
     """
 
     varying: frozenset[str] = frozenset()
@@ -61,6 +72,7 @@ class Builder:
     aliases: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, Any] = field(default_factory=dict)
     choices: dict[str, bool] = field(default_factory=dict)
+    turned: frozenset[str] = frozenset()
 
     def choose(self, name: str, value: bool) -> bool:
         """A decision by size: taken once, at the full size."""
@@ -130,6 +142,21 @@ class Builder:
                 {"template": "movement.copy"},
                 contiguous(found.shape, found.dtype),
             )
+        )
+
+    def viewable(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Whether strides alone give `name` in another shape."""
+        try:
+            meta_of(self.type(name)).view(shape)
+        except RuntimeError:
+            return False
+        return True
+
+    def merged(self, name: str, shape: tuple[int, ...], text: str) -> str:
+        """`name` in another shape that its strides give; `text` is the Python expression of the shape."""
+        meta = meta_of(self.type(name)).view(shape)
+        return self.view(
+            f"{name}_view", f"{name}.view({text})", name, TensorType(shape, self.type(name).dtype, meta.stride())
         )
 
     def reshaped(self, name: str, shape: tuple[int, ...], text: str) -> str:

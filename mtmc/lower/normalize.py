@@ -15,6 +15,7 @@ from mtmc.lower import rules_pointwise as pointwise
 from mtmc.lower import rules_reduction as reduction
 from mtmc.lower import rules_scan as scan
 from mtmc.lower import rules_view as view
+from mtmc.lower.attention_chain import joined, turned
 from mtmc.lower.builder import FLOATS, Builder, NotMine, contiguous
 
 Rule = Callable[[Builder, Node, TensorType], str]
@@ -39,6 +40,7 @@ RULES: dict[str, Rule] = {
     "linear": contraction.linear,
     "einsum": contraction.einsum,
     "scaled_dot_product_attention": attention.scaled_dot_product,
+    "attention": attention.written_out,
     **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"), loss.elementwise),
     "cross_entropy_loss": loss.cross_entropy,
     "triplet_margin_loss": loss.triplet_margin,
@@ -83,6 +85,8 @@ class Normalized:
 def normalize(graph: Graph, varying: frozenset[str] = frozenset(), choices: dict[str, bool] | None = None) -> Normalized:
     """Rewrites every node; `choices` are those made at the full size, to be made again."""
     b = Builder(varying, choices=dict(choices or {}))
+    graph = joined(graph, b)
+    b.turned = turned(graph)
     reasons: dict[str, str] = {}
     for node in graph.nodes:
         if node.op in ("input", "state", "constant"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from mtmc.frames import Frame
 from mtmc.graph import Node, TensorType
 from mtmc.lower.builder import FLOATS, Builder, NotMine, contiguous
@@ -11,7 +13,7 @@ MOST_BATCHES = 65535  # the batch is the grid's second dimension
 
 
 def product(b: Builder, name: str, left: str, right: str, type: TensorType) -> str:
-    """left [..., M, K] @ right [K, N], or batches [B, M, K] @ [B, K, N]."""
+    """left [..., M, K] @ right [K, N], or batches [B, M, K] @ [B, K, N], [B, H, M, K] @ [B, H, K, N]."""
     a, c = b.type(left), b.type(right)
     if a.dtype != c.dtype or a.dtype not in FLOATS or a.dtype == "float64":
         raise NotMine(f"product of {a.dtype} and {c.dtype}")
@@ -27,6 +29,8 @@ def product(b: Builder, name: str, left: str, right: str, type: TensorType) -> s
         return b.unit(name, template, [left, right], type, **facts)
     if len(a.shape) == 3 == len(c.shape) and a.shape[0] == c.shape[0] <= MOST_BATCHES:
         return b.unit(name, "contraction.bmm", [left, right], type, **facts)
+    if len(a.shape) == 4 == len(c.shape) and a.shape[:2] == c.shape[:2] and prod(a.shape[:2]) <= MOST_BATCHES:
+        return b.unit(name, "contraction.heads", [left, right], type, **facts)
     raise NotMine(f"product of shapes {a.shape} and {c.shape}")
 
 
@@ -48,18 +52,19 @@ def matmul(b: Builder, node: Node, type: TensorType) -> str:
 
 
 def _batched(b: Builder, name: str, left: str, right: str, type: TensorType) -> str:
-    """Equal leading dimensions flattened to one batch."""
+    """Equal leading dimensions as one batch, or two where strides cannot join them; more than two are copied then."""
     a, c = b.type(left).shape, b.type(right).shape
     if a[:-2] != c[:-2]:
         raise NotMine(f"product of shapes {a} and {c}")
-    batch = 1
-    for size in a[:-2]:
-        batch *= size
-    flat = []
-    for source, shape in ((left, a), (right, c)):
-        text = f"(-1, {b.dense(source)}.shape[-2], {b.dense(source)}.shape[-1])"
-        flat.append(b.reshaped(source, (batch, *shape[-2:]), text))
-    full = product(b, f"{name}_batch", flat[0], flat[1], TensorType((batch, *type.shape[-2:]), type.dtype))
+    flat = [(prod(shape[:-2]), *shape[-2:]) for shape in (a, c)]
+    joins = b.choose(f"{name}.joins", all(map(b.viewable, (left, right), flat)))
+    if len(a) == 4 and not joins:
+        return product(b, name, left, right, type)
+    seen = []
+    for source, shape in zip((left, right), flat, strict=True):
+        dense = source if joins and b.viewable(source, shape) else b.dense(source)
+        seen.append(b.merged(dense, shape, f"-1, {dense}.shape[-2], {dense}.shape[-1]"))
+    full = product(b, f"{name}_batch", seen[0], seen[1], TensorType((flat[0][0], *type.shape[-2:]), type.dtype))
     lead = ", ".join(f"{left}.shape[{d}]" for d in range(len(a) - 2))
     return b.view(name, f"{full}.view({lead}, {full}.shape[1], {full}.shape[2])", full, contiguous(type.shape, type.dtype))
 

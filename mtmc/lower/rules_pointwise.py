@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtmc.graph import Node, Ref, TensorType
+from mtmc.graph import Node, Ref, TensorType, bare
 from mtmc.lower.builder import FLOATS, Builder, NotMine, literal, rename
 
 # Formula over the schema's argument names. Arguments that are tensors become node names, numbers become literals.
@@ -124,6 +124,13 @@ def _formula(node: Node, args: dict[str, Any]) -> str:
 
 def pointwise(b: Builder, node: Node, type: TensorType) -> str:
     """One elementwise ATen node."""
+    if bare(node.op) in ("tril", "triu") and len(type.shape) != 2:
+        raise NotMine("triangle of a batch")
+    return b.pointwise(node.name, expression(b, node, type), type)
+
+
+def expression(b: Builder, node: Node, type: TensorType) -> str:
+    """An elementwise ATen node as kernel text. An argument that is no node is a kernel's value, of the result's type."""
     args = arguments(node)
     base = node.op.split(".")[1]
     formula = _formula(node, args)
@@ -136,14 +143,13 @@ def pointwise(b: Builder, node: Node, type: TensorType) -> str:
     texts: dict[str, str] = {}
     for key, value in args.items():
         if key in tensors:
-            texts[key] = tensors[key] if key in CONDITIONS else b.cast(tensors[key], target)
+            own = tensors[key] not in b.nodes or key in CONDITIONS
+            texts[key] = tensors[key] if own else b.cast(tensors[key], target)
         elif isinstance(value, (bool, int, float)):
             number = float(value) if target in FLOATS and key != "diagonal" else value
             varies = f"{node.name}.{key}" in b.varying
             texts[key] = b.scalar(f"{node.name}_{key}", number) if varies else literal(number)
-    if base in ("tril", "triu") and len(type.shape) != 2:
-        raise NotMine("triangle of a batch")
-    return b.pointwise(node.name, rename(formula, texts), type)
+    return rename(formula, texts)
 
 
 def _promoted(b: Builder, names: list[str], args: dict[str, Any]) -> str:

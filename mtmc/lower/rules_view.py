@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from mtmc.graph import Node, Ref, TensorType
-from mtmc.lower.builder import Builder, NotMine
+from mtmc.lower.builder import Builder, NotMine, meta_of
 from mtmc.lower.rules_pointwise import arguments
 
 # ATen view -> method text over argument names; sizes that vary become SIZES entries.
@@ -29,23 +30,38 @@ METHODS: dict[str, str] = {
     "expand_as": "self.expand_as(other)",
     "view_as": "self.reshape(other.shape)",
 }
+TURNS = ("transpose", "permute", "t")
 NOTHING = ("alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous", "clone")
 
 
 def view(b: Builder, node: Node, type: TensorType) -> str:
-    """One view: metadata only, except that a reshape of a strided value needs it contiguous first."""
+    """One view: metadata only, except that a reshape needs what strides cannot give in another shape contiguous first."""
     args = arguments(node)
     base = node.op.split(".")[1]
     source = args["self"].name
     if base == "slice":
         call = _slice(b, node, source, args, len(type.shape))
     else:
-        if ".reshape(" in METHODS[base] or base == "flatten":
+        if (".reshape(" in METHODS[base] or base == "flatten") and not b.choose(
+            f"{node.name}.view", b.viewable(source, type.shape)
+        ):
             source = b.dense(source)
         texts = {k: _text(b, node, k, v) for k, v in args.items()}
         texts |= {"self": source, "REVERSED": repr(tuple(range(len(type.shape) - 1, -1, -1)))}
         call = _fill(METHODS[base], texts)
-    return b.view(node.name, call, source, _strided(b, source, base, args, type))
+    seen = _strided(b, source, base, args, type)
+    before = _turned_back(b, source, seen) if base in TURNS else None
+    if b.choose(f"{node.name}.back", before is not None) and before:
+        return before
+    return b.view(node.name, call, source, seen)
+
+
+def _turned_back(b: Builder, source: str, type: TensorType) -> str | None:
+    """What `source` is with its dimensions in another order, if that has the type of a view that reorders them again."""
+    node = b.nodes[source]
+    if node.op != "view" or not re.match(rf"{node.inputs[0]}\.({'|'.join(TURNS)})\(", node.kwargs["call"]):
+        return None
+    return node.inputs[0] if b.type(node.inputs[0]) == type else None
 
 
 def _fill(method: str, texts: dict[str, str]) -> str:
@@ -93,17 +109,6 @@ def _strided(b: Builder, source: str, base: str, args: dict[str, Any], type: Ten
         else:
             meta = eval(_fill(METHODS[base], texts), {"x": meta_of(have)})  # our own table's text
     return TensorType(type.shape, type.dtype, tuple(meta.stride()))
-
-
-def meta_of(type: TensorType) -> Any:
-    """A tensor without data of this type and these strides."""
-    import torch
-
-    strides = type.strides or None
-    dtype = getattr(torch, type.dtype)
-    if strides is None:
-        return torch.empty(type.shape, dtype=dtype, device="meta")
-    return torch.empty_strided(type.shape, strides, dtype=dtype, device="meta")
 
 
 def nothing(b: Builder, node: Node, type: TensorType) -> str:

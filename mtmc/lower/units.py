@@ -60,7 +60,7 @@ def unit_text(node: Node, graph: Graph) -> str:
     if module == "contraction":
         return _contraction(node, kind)
     if module == "attention":
-        return _attention(node, graph)
+        return _attention(node, graph, kind)
     operands = operands_of(node, graph)
     facts = node.kwargs
     lead = _lead(node, graph)
@@ -99,22 +99,29 @@ def _contraction(node: Node, kind: str) -> str:
     names = {f"{kind}_kernel": f"{node.name}_kernel", f"launch_{kind}": f"launch_{node.name}", "value": node.name}
     for letter, name in (("a", left), ("b", right)):
         names |= {letter: name, f"{letter}_ptr": f"{name}_ptr"}
-        names |= {f"{letter}_stride_{d}": f"{name}_stride_{d}" for d in "bmkn"}
+        names |= {f"{letter}_stride_{d}": f"{name}_stride_{d}" for d in "bhmkn"}
     return splice("contraction", (f"{kind}_kernel", f"launch_{kind}"), Filling(names))
 
 
-def _attention(node: Node, graph: Graph) -> str:
-    facts = node.kwargs
-    names = {"attention_kernel": f"{node.name}_kernel", "launch_attention": f"launch_{node.name}", "value": node.name}
+def _attention(node: Node, graph: Graph, kind: str) -> str:
+    facts, query = node.kwargs, node.inputs[0]
+    names = {f"{kind}_kernel": f"{node.name}_kernel", f"launch_{kind}": f"launch_{node.name}", "value": node.name}
     for letter, name in zip("qkv", node.inputs, strict=False):
         names |= {letter: name, f"{letter}_ptr": f"{name}_ptr"}
         names |= {f"{letter}_stride_{d}": f"{name}_stride_{d}" for d in "bhmnd"}
-    masks = node.inputs[3:]
-    casts = [".to(tl.float32)" if _type(graph[name]).dtype in HALF else "" for name in masks]
-    operands = tuple(Operand(name, facts["offset"], cast=cast) for name, cast in zip(masks, casts, strict=True))
-    sizes = {f"{name}_stride_{d}": f"{name}.stride({i})" for name in masks for i, d in enumerate("bhmn")}
-    expressions = {"body": facts["body"], "SCALE": facts["scale"], "LAST": facts["last"]}
-    return splice("attention", ("attention_kernel", "launch_attention"), Filling(names, expressions, operands, sizes))
+    operands: list[Operand] = []
+    sizes: dict[str, str] = {}
+    for name in node.inputs[3:]:
+        offset = f"b * {name}_stride_b + h * {name}_stride_h + m * {name}_stride_m + n[None, :] * {name}_stride_n"
+        operands.append(Operand(name, offset, cast=".to(tl.float32)" if _type(graph[name]).dtype in HALF else ""))
+        sizes |= {f"{name}_stride_{d}": f"{name}.stride({i})" for i, d in enumerate("bhmn")}
+    expressions = {"body": facts["body"], "SCALE": facts["scale"], "LAST": facts["last"], "TOTAL": facts["total"]}
+    if facts["turned"]:
+        expressions |= {"ROW": "(b * M + m) * heads + h", "SHAPE": f"({query}.shape[0], M, heads, E)"}
+    else:
+        expressions |= {"ROW": "batch * M + m", "SHAPE": f"(*{query}.shape[:3], E)"}
+    filling = Filling(names, expressions, tuple(operands), sizes)
+    return splice("attention", (f"{kind}_kernel", f"launch_{kind}"), filling)
 
 
 def _type(node: Node) -> Any:

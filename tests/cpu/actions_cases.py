@@ -41,6 +41,9 @@ MODELS: dict[str, Case] = {
     "product": two("x @ y", "M,K", "K,N"),
     "aligned": two("F.relu(x @ y + self.b)", "M,72", "72,N", "self.b = nn.Parameter(torch.randn(N))"),
     "batched": two("torch.bmm(x, y) + self.b", "A,M,K", "A,K,N", "self.b = nn.Parameter(torch.randn(M, 1))"),
+    "heads": two(
+        "x.view(C, M, 3, K).transpose(1, 2) @ y + self.b", "C,M,3*K", "C,3,K,N", "self.b = nn.Parameter(torch.randn(M, 1))"
+    ),
     "half": one("F.silu(self.fc(x))", "M", "K", dtype="float16", init="self.fc = nn.Linear(K, N).half()"),
     "sum": one("((x - 1) * x).sum(1, keepdim=True).sqrt()", "A", "B"),
     "middle": one("(x * x).sum(1).sqrt()", "A", "B", "D"),
@@ -70,6 +73,17 @@ MODELS: dict[str, Case] = {
     "attention_masked": Case(
         "F.scaled_dot_product_attention(q, k, v, m)",
         {"q": randn("C", "4", "N", "D"), "m": randn("N", "B"), **{name: randn("C", "4", "B", "D") for name in "kv"}},
+    ),
+    "attention_by_hand": Case(
+        "((q @ k.transpose(-2, -1) * D ** -0.5).masked_fill(m > 0, float('-inf')).softmax(-1) @ v)"
+        ".transpose(1, 2).flatten(2) * self.g",
+        {"q": randn("C", "4", "N", "D"), "m": randn("N", "B"), **{name: randn("C", "4", "B", "D") for name in "kv"}},
+        "self.g = nn.Parameter(torch.randn(4 * D))",
+    ),
+    "relu_attention": Case(
+        "F.relu(q @ k.transpose(-2, -1) * 0.3) @ v * self.g",
+        {name: randn("C", "4", "B", "D") for name in "qkv"},
+        "self.g = nn.Parameter(torch.randn(4, 1, D))",
     ),
     "triangle": one("torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1).tril()"),
     "scan": two("(x * y).cumsum(1) * 2", "A,B", "A,B"),
@@ -208,6 +222,20 @@ PLANS: dict[str, Plan] = {
         ATTEND.format("tile_size", "constant=BLOCK_M, value=64"),
         ATTEND.format("stages", "value=2"),
     ),
+    "attention written out": plan(
+        "attention_by_hand",
+        ATTEND.format("dot_precision", "precision=fp16x3"),
+        ATTEND.format("product_tile", "tile=1"),
+        ATTEND.format("fuse_epilogue", "guest=mul_1"),
+        ATTEND.format("stages", "value=1"),
+    ),
+    "attention without softmax": plan(
+        "relu_attention",
+        ATTEND.format("dot_precision", "precision=fp16x3"),
+        ATTEND.format("product_tile", "tile=1"),
+        ATTEND.format("fuse_epilogue", "guest=mul_1"),
+        ATTEND.format("dot_precision", "precision=tf32x3"),
+    ),
     "scan with all around it": plan(
         "scan",
         "fuse_prologue(cumsum, guest=mul, value=mul)",
@@ -315,6 +343,11 @@ PLANS: dict[str, Plan] = {
     "unaligned fp16 pairs by descriptors": plan(
         "linear", "split_fp16(linear_product)", "tensor_descriptors(linear_product)"
     ),
+    "heads in fp16 pairs": plan("heads", "split_fp16(matmul)", "fuse_epilogue(matmul, guest=add)"),
+    "heads in fp16 pairs by descriptors": plan(
+        "heads", "split_fp16(matmul)", "tensor_descriptors(matmul)", "swizzle(matmul, group=4)"
+    ),
+    "heads in TF32": plan("heads", "dot_precision(matmul, precision=tf32x3)", "swizzle(matmul, group=4)"),
     "batched TF32": plan("batched", "dot_precision(bmm, precision=tf32x3)", "swizzle(bmm, group=4)", "stages(bmm, value=2)"),
 }
 

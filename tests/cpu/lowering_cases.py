@@ -293,6 +293,14 @@ PRODUCTS = {
     "einsum of batches": two("torch.einsum('bhid,bhjd->bhij', x, y)", "A,C,N,D", "A,C,M,D"),
     "einsum with two sums": two("torch.einsum('abk,bkn->an', x, y)", "A,C,D", "C,D,N"),
     "einsum turned": two("torch.einsum('ik,kj->ji', x, y)", "M,K", "K,N"),
+    "heads that do not join": one(
+        "y = x.view(A, M, C, D).transpose(1, 2)\nreturn y @ y.transpose(-2, -1), y.transpose(-2, -1) @ (y * 2)",
+        "A",
+        "M",
+        "C * D",
+    ),
+    "heads of one side that do not join": two("x.view(A, M, C, D).transpose(1, 2) @ y", "A,M,C*D", "A,C,D,N"),
+    "more batches that do not join": two("x.transpose(0, 1) @ y.transpose(0, 1)", "A,2,C,N,D", "A,2,C,D,M"),
     "double": Case(
         "x @ y",
         {"x": randn("M", "K", dtype="float64"), "y": randn("K", "N", dtype="float64")},
@@ -341,6 +349,79 @@ ATTENTION = {
         f"{SDPA}(q, k, v)",
         {name: f"{text}.double()" for name, text in QKV.items()},
         kept=("aten.scaled_dot_product_attention.default",),
+    ),
+}
+TRIANGLE = "self.register_buffer('m', torch.tril(torch.ones(99, 99)).view(1, 1, 99, 99))"
+SCORES = "q @ k.transpose(-2, -1)"
+ROWS = {name: randn("A", size, "D") for name, size in (("q", "N"), ("k", "M"), ("v", "M"))}
+WRITTEN_OUT = {  # lowered to one kernel
+    "by hand, plain": Case(f"({SCORES} / D ** 0.5).softmax(-1) @ v", QKV),
+    "by hand, no scale": Case(f"({SCORES}).softmax(3) @ v", QKV),
+    "by hand, another scale": Case(f"({SCORES} * 0.3).softmax(-1) @ v", QKV),
+    "by hand, divided": Case(f"torch.softmax({SCORES} / 3, -1) @ v", QKV),
+    "by hand, like GPT": Case(
+        f"{TURNED}a = ({SCORES}) * (1.0 / D ** 0.5)\n"
+        "a = F.softmax(a.masked_fill(self.m[:, :, :M, :M] == 0, float('-inf')), dim=-1)\n"
+        "return self.f((F.dropout(a, 0.0, True) @ v).transpose(1, 2).contiguous().view(A, M, C * D))",
+        {"x": randn("A", "M", "3 * C * D")},
+        f"{TRIANGLE}\nself.f = nn.Linear(C * D, N)",
+    ),
+    "by hand, rows without a key": Case(
+        f"({SCORES}).masked_fill(m, float('-inf')).softmax(-1) @ v", {**QKV, "m": "torch.ones(N, M).triu(-2).bool()"}
+    ),
+    "by hand, rows filled with a number": Case(
+        f"({SCORES} * D ** -0.5).masked_fill(m, -1e9).softmax(-1) @ v", {**QKV, "m": "torch.ones(N, M).triu(-2).bool()"}
+    ),
+    "by hand, biased": Case(
+        f"({SCORES} * D ** -0.5 + y + m).softmax(-1) @ v", {**QKV, "y": randn("C", "1", "M"), "m": randn("A", "1", "N", "1")}
+    ),
+    "by hand, an infinite bias": Case(
+        f"({SCORES} + m).softmax(-1) @ v", {**QKV, "m": "torch.full((N, M), float('-inf')).triu(1)"}
+    ),
+    "by hand, chosen": Case(f"torch.where(m > 0, {SCORES}, 0.25).softmax(-1) @ v", {**QKV, "m": randn("N", "M")}),
+    "by hand, capped": Case(f"(torch.tanh({SCORES} / 5) * 5).softmax(-1) @ v", QKV),
+    "by hand, tempered": Case(f"({SCORES} * self.t).softmax(-1) @ v", QKV, "self.t = nn.Parameter(torch.tensor(0.7))"),
+    "by hand, three dimensions": Case("((q * 0.5) @ k.transpose(1, 2)).softmax(2) @ v", ROWS),
+    "by hand, heads first": one(
+        "q, k, v = (t.reshape(N, A * 2, D).transpose(0, 1) for t in x.split(2 * D, 2))\n"
+        "return torch.bmm(torch.bmm(q, k.transpose(1, 2)).softmax(-1), v).transpose(0, 1).reshape(N * A, 2 * D)",
+        "N", "A", "6 * D",
+    ),
+    "by hand, a turned key": Case("(q @ y).softmax(-1) @ v", {**QKV, "y": randn("A", "C", "D", "M")}),
+    "by hand, values that are keys": Case(f"({SCORES} / D ** 0.5).softmax(-1) @ k", QKV),
+    "by hand, of itself": one("(x @ x.transpose(-2, -1)).softmax(-1) @ x", "A", "C", "N", "D"),
+    "by hand, in half": Case(f"({SCORES} / D ** 0.5).softmax(-1) @ v", {n: f"{t}.half()" for n, t in QKV.items()}),
+    "by hand, dropout that is off": Case(f"F.dropout(({SCORES}).softmax(-1), 0.5, False) @ v", QKV),
+    "by hand, permuted": Case(f"(({SCORES}).softmax(-1) @ v).permute(0, 2, 1, 3).reshape(A, N, C * D) * 2", QKV),
+    "by hand, read twice": Case(f"y = ({SCORES}).softmax(-1) @ v\nreturn y.transpose(1, 2), y + 1", QKV),
+    "relu for softmax": Case(
+        f"{TURNED}a = (({SCORES}) * (1.0 / D ** 0.5)).masked_fill(self.m[:, :, :M, :M] == 0, float('-inf'))\n"
+        "return (F.relu(a) @ v).transpose(1, 2).contiguous().view(A, M, C * D)",
+        {"x": randn("A", "M", "3 * C * D")},
+        TRIANGLE,
+    ),
+    "sigmoid for softmax": Case(f"torch.sigmoid({SCORES} * 0.1) @ v + 1", ROWS),
+    "masked without softmax": Case(f"(({SCORES}) * m) @ v", {**ROWS, "m": "torch.ones(N, M).tril()"}),
+}  # fmt: skip
+SEPARATE = {  # near misses, not lowered to one kernel
+    "scores read twice": Case(f"s = {SCORES}\nreturn s.softmax(-1) @ v, s", QKV),
+    "shares read twice": Case(f"s = ({SCORES}).softmax(-1)\nreturn s @ v, s.sum(-1)", QKV),
+    "softmax over queries": Case(f"({SCORES}).softmax(-2) @ v", QKV),
+    "shares scaled after": Case(f"(({SCORES}).softmax(-1) * 2) @ v", QKV),
+    "log softmax": Case(f"({SCORES}).log_softmax(-1) @ v", QKV),
+    "values on the left": Case(f"v.transpose(-2, -1) @ ({SCORES}).softmax(-1).transpose(-2, -1)", QKV),
+    "nothing between": Case(f"(({SCORES}) * 0.5) @ v", QKV),
+    "a bias with more batches": Case(
+        f"({SCORES} + m).softmax(-1) @ v",
+        {**{name: randn("1", "D", "D") for name in "qkv"}, "m": randn("A", "D", "D")},
+        kept=("aten.matmul.default",),
+    ),
+    "a scale that varies, by hand": Case(f"({SCORES} / D).softmax(-1) @ v", QKV),
+    "wide heads by hand": Case(
+        f"({SCORES}).softmax(-1) @ v", {n: randn("A", "1", s, "B + 260") for n, s in (("q", "N"), ("k", "M"), ("v", "M"))}
+    ),
+    "another type in softmax": Case(
+        f"F.softmax({SCORES}, -1, dtype=torch.float32) @ v.float()", {n: f"{t}.half()" for n, t in QKV.items()}
     ),
 }
 CLASSES = {"x": randn("M", "N"), "t": "torch.randint(0, N, (M,))"}
@@ -494,6 +575,8 @@ CASES: dict[str, Case] = {
             "norm": NORMS,
             "product": PRODUCTS,
             "attention": ATTENTION,
+            "written out": WRITTEN_OUT,
+            "apart": SEPARATE,
             "loss": LOSSES,
             "move": MOVES,
             "form": FORMS,

@@ -21,6 +21,12 @@ CASES = {
         "F.softmax(F.gelu(self.fc(x)), dim=-1)", {"x": randn("A", "K")}, "self.fc = nn.Linear(K, N)"
     ),
     "batch_norm": Case("F.relu(self.norm(x))", {"x": randn("A", "C", "D")}, "self.norm = nn.BatchNorm1d(C)"),
+    "attention": Case(
+        "q, k, v = (t.view(A, M, C, D).transpose(1, 2) for t in x.split(C * D, 2))\n"
+        "a = (q @ k.transpose(-2, -1) * D ** -0.5).masked_fill(m, float('-inf')).softmax(-1)\n"
+        "return (a @ v).transpose(1, 2).reshape(A, M, C * D)",
+        {"x": randn("A", "M", "3 * C * D"), "m": "torch.ones(M, M).triu(1).bool()"},
+    ),
     "mixed": Case("x.cumsum(1).permute(1, 0) * y, x.amax(0)", {"x": randn("A", "B"), "y": randn("B", "1")}),
 }  # fmt: skip
 

@@ -53,6 +53,8 @@ KINDS = {
     "x @ x[:64].t()": "2**25, 64",
     "torch.bmm(x, x.transpose(1, 2))": "33, 8192, 64",
     "F.scaled_dot_product_attention(x, x, x)": "2, 40, 2**19, 64",
+    "F.relu(x @ x.transpose(-2, -1)) @ x": "2, 40, 2**19, 64",
+    "x.transpose(1, 2) @ x.permute(0, 2, 3, 1)": "33, 8192, 3, 64",
     "F.cross_entropy(x, (x[:, 0] * 0).long())": "33000, 65536",
     "F.triplet_margin_loss(x, x * 2, x * 3)": "33000, 65536",
 }

@@ -70,11 +70,11 @@ def op_dot_right_fp16x3(a, b_hi, b_lo, acc):
 
 @triton.jit
 def split_fp16_kernel(
-    x_ptr, hi_ptr, lo_ptr, scale_ptr, rows, R, K, width, parts, stride_b, stride_r, stride_k, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr, hi_ptr, lo_ptr, scale_ptr, rows, R, K, width, parts, heads, stride_b, stride_h, stride_r, stride_k, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None].to(tl.int64)
-    part = row // R % parts
-    x_ptr += row // R // parts * stride_b + row % R * stride_r + part * width * stride_k
+    part, batch = row // R % parts, row // R // parts
+    x_ptr += batch // heads * stride_b + batch % heads * stride_h + row % R * stride_r + part * width * stride_k
     left = tl.where(row < rows, K - part * width, 0)
     top = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, width, BLOCK):
@@ -82,7 +82,7 @@ def split_fp16_kernel(
         x = tl.load(x_ptr + k * stride_k, mask=(k < width) & (k < left), other=0.0)
         top = tl.maximum(top, tl.abs(x))
     scale = op_fp16_scale(tl.max(top, axis=1)[:, None])
-    out = (row // R // parts * R + row % R) * parts + part
+    out = (batch * R + row % R) * parts + part
     for start in range(0, width, BLOCK):
         k = (start + tl.arange(0, BLOCK))[None, :].to(tl.int64)
         mask = (row < rows) & (k < width)
@@ -94,9 +94,9 @@ def split_fp16_kernel(
 
 
 def split_fp16(x, parts=1):
-    """x [R, K] or [B, R, K] float32, any strides -> hi, lo [B * R, parts * width] float16 and scale [B * R, parts].
+    """x [R, K], [B, R, K] or [B, H, R, K] float32, any strides -> hi, lo [rows, parts * width] float16 and scale [rows, parts].
 
-    Part p of a row, of `width` elements, is (hi + lo) * scale[p]. Beyond K there are zeros: rows stay aligned to 16 bytes,
+    The rows are those of x, row-major. Part p of a row, of `width` elements, is (hi + lo) * scale[p]. Beyond K there are zeros: rows stay aligned to 16 bytes,
     and parts to every tile of a product.
     """
     R, K = x.shape[-2:]
@@ -105,11 +105,12 @@ def split_fp16(x, parts=1):
     hi = torch.empty((rows // parts, parts * width), dtype=torch.float16, device=x.device)
     lo = torch.empty_like(hi)
     scale = torch.empty((rows // parts, parts), dtype=torch.float32, device=x.device)
-    stride_b = x.stride(0) if x.ndim == 3 else 0
+    heads, stride_h = (x.shape[1], x.stride(1)) if x.ndim == 4 else (1, 0)
+    stride_b = x.stride(0) if x.ndim > 2 else 0
     BLOCK = min(4096, max(32, triton.next_power_of_2(width))) if x.stride(-1) == 1 else 256 if parts == 1 else 128
     ROWS = 4096 // BLOCK
     grid = (triton.cdiv(rows, ROWS),)
-    split_fp16_kernel[grid](x, hi, lo, scale, rows, R, K, width, parts, stride_b, x.stride(-2), x.stride(-1), ROWS=ROWS, BLOCK=BLOCK, num_warps=8)
+    split_fp16_kernel[grid](x, hi, lo, scale, rows, R, K, width, parts, heads, stride_b, stride_h, x.stride(-2), x.stride(-1), ROWS=ROWS, BLOCK=BLOCK, num_warps=8)
     return hi, lo, scale
 
 
