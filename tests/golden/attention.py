@@ -69,7 +69,7 @@ def attention_kernel(
         norm = norm * fade + tl.sum(part, axis=1, keep_dims=True)
         part = part.to(transpose_2.dtype)
         acc = acc * fade
-        acc = tl.dot(part, transpose_2, acc, input_precision="ieee")
+        acc = tl.fma(tl.dot(part, transpose_2, input_precision="ieee"), 1.0, acc)
         peak = top
     attention = acc / norm
     row = (b * M + m) * heads + h

@@ -3,7 +3,7 @@
 One pass over the keys, scores stay in registers: a row's maximum and sum are brought up to date block by block, and what has been
 accumulated is scaled along (Milakov & Gimelshein 2018; Dao et al. 2022). `body()` stands for the scaled and masked score, LAST for
 the end of the keys that a block of rows sees. A row that sees no key gives zeros in PyTorch's own attention and NaN where softmax is
-written out: the norm is divided by as TOTAL. `weighted` does without the softmax: `body()` is what weighs the values.
+written out: the norm is divided by as TOTAL. Why `fma`: see contraction.py. `weighted` does without the softmax: `body()` is what weighs the values.
 
 ROW counts the rows of `out`: [b, h, m] or, where heads and rows are to be swapped, [b, m, h].
 """
@@ -53,7 +53,7 @@ def attention_kernel(
         norm = norm * fade + tl.sum(part, axis=1, keep_dims=True)
         part = part.to(v.dtype)
         acc = acc * fade
-        acc = tl.dot(part, v, acc, input_precision="ieee")
+        acc = tl.fma(tl.dot(part, v, input_precision="ieee"), 1.0, acc)
         peak = top
     value = acc / TOTAL
     row = ROW
