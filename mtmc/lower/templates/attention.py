@@ -1,9 +1,10 @@
 """Attention: out[b, h, m, :] = sum over n of softmax_n(scale * q[b, h, m, :] . k[b, h, n, :]) v[b, h, n, :], any strides.
 
-One pass over the keys, scores stay in registers: a row's maximum and sum are brought up to date block by block, and what has been
-accumulated is scaled along (Milakov & Gimelshein 2018; Dao et al. 2022). `body()` stands for the scaled and masked score, LAST for
-the end of the keys that a block of rows sees. A row that sees no key gives zeros in PyTorch's own attention and NaN where softmax is
-written out: the norm is divided by as TOTAL. Why `fma`: see contraction.py. `weighted` does without the softmax: `body()` is what weighs the values.
+One pass over the keys, scores stay in registers: a row's maximum and sum are brought up to date block by block, and what has
+been accumulated is scaled along (Milakov & Gimelshein 2018; Dao et al. 2022). `body()` stands for the scaled and masked
+score, LAST for the end of the keys that a block of rows sees. A row that sees no key gives zeros in PyTorch's own attention
+and NaN where softmax is written out: the norm is divided by as TOTAL. Why `fma`: see contraction.py. `weighted` does without
+the softmax: `body()` is what weighs the values.
 
 ROW counts the rows of `out`: [b, h, m] or, where heads and rows are to be swapped, [b, m, h].
 """
