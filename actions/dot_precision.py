@@ -9,12 +9,11 @@ import libcst as cst
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.library_functions import with_library, without_dead
-from mtmc.actions.product import DOTTED, Dot, dot, float32_check, operands, tensor_cores
+from mtmc.actions.product import DOTTED, SPLIT, Dot, dot, float32_check, operands, tensor_cores
 from mtmc.actions.unit import Line, Unit, code, statement
 from mtmc.errors import check
 from mtmc.program import Program
 
-SPLIT = "fp16x3"  # split in registers by our own function
 PRECISIONS = {"strict": (SPLIT, "tf32x3"), "tf32": ("tf32", SPLIT, "tf32x3"), "bf16": ("tf32", SPLIT, "tf32x3")}
 
 

@@ -14,9 +14,10 @@ ATTENTIONS = ("attention.attention", "attention.weighted")
 PRODUCTS = (MATMUL, *BATCHED)
 DOTTED = (*PRODUCTS, *ATTENTIONS)
 
+SPLIT = "fp16x3"  # split in registers by our own function
 _PLAIN = re.compile(r'(\w+) = tl\.fma\(tl\.dot\((\w+), (\w+), input_precision="(\w+)"\), 1\.0, \1\)')
 _CHAIN = re.compile(r'(\w+) = tl\.dot\((\w+), (\w+), \1, input_precision="(\w+)"\)')
-_SPLIT = re.compile(r"(\w+) = op_dot_split_(fp16x3)\((\w+), (\w+), \1\)")
+_SPLIT = re.compile(rf"(\w+) = op_dot_split_{SPLIT}\((\w+), (\w+), \1\)")
 
 
 class Dot(NamedTuple):
@@ -33,7 +34,7 @@ def dot(text: str) -> Dot | None:
     if found := _PLAIN.fullmatch(text) or _CHAIN.fullmatch(text):
         return Dot(found[1], found[2], found[3], found[4])
     found = _SPLIT.fullmatch(text)
-    return Dot(found[1], found[3], found[4], found[2]) if found else None
+    return Dot(found[1], found[2], found[3], SPLIT) if found else None
 
 
 def operands(context: Context, unit: str, templates: tuple[str, ...] = (MATMUL,)) -> tuple[str, str] | None:

@@ -18,6 +18,7 @@ from mtmc.actions.product import (
     BATCHED,
     MATMUL,
     PRODUCTS,
+    SPLIT,
     TILE,
     checked_operands,
     dot,
@@ -58,13 +59,13 @@ class SplitFp16(Rule):
         split = tuple(str(value) for name, value in action.params if name == "ahead") or (a, b)
         check(set(split) <= {a, b}, f"ahead is {a} or {b}")
         unit = Unit.of(context.program, action.region)
-        dots = [found for found in map(dot, unit.lines) if found and found.precision != "fp16x3"]
+        dots = [found for found in map(dot, unit.lines) if found and found.precision != SPLIT]
         check([found[:3] for found in dots] == [("acc", a, b)], "the dot has another form")
         check(f"{unit.name} = acc" in unit.lines, "the accumulator is used in another way")
         check(split == (a, b) or _plain(context, unit), "one operand alone is split in a product of whole matrices only")
         unit = _with_pairs(context, unit, (a, b), split)
         program = unit.into(context.program)
-        for name in ("split_fp16", _dot((a, b), split)):
+        for name in ("split_fp16", _product((a, b), split)):
             program = with_library(program, name, unit.name)
         return program
 
@@ -87,7 +88,7 @@ def _elements(context: Context, operand: str) -> int:
     return type.numel if type else 0
 
 
-def _dot(pair: tuple[str, str], split: tuple[str, ...]) -> str:
+def _product(pair: tuple[str, str], split: tuple[str, ...]) -> str:
     """The library's product of operands of which those in `split` come in pairs."""
     return "op_dot_fp16x3" if split == pair else "op_dot_left_fp16x3" if split == pair[:1] else "op_dot_right_fp16x3"
 
@@ -135,7 +136,7 @@ def _in_kernel(
         return []
     if dot(text):
         given = ", ".join(f"{n}_hi, {n}_lo" if n in split else n for n in pair)
-        return [statement(f"acc = {_dot(pair, split)}({given}, acc)")]
+        return [statement(f"acc = {_product(pair, split)}({given}, acc)")]
     if text == f"{unit.name} = acc":
         if "SPLIT" in unit.constants:
             row, col = (f"{at} * SPLIT + tl.program_id(1)" for at in (row, col))

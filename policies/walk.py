@@ -23,13 +23,8 @@ from mtmc.verdict import Verdict, Verified
 
 
 @dataclass
-class Walk:
-    """One episode of `environment.StoredTrees` in one tree, of at most `horizon` candidates.
-
-    Choices that nobody tried are shown, and have no say (with `known` they are not shown). `guided` shows predicted times.
-    `rewards` holds what each choice earned; `view` is the decision at hand, None when the walk is over: stopped, at the
-    horizon, or with nothing left to try.
-    """
+class _Way:
+    """What walks of both orders are given, and `rewards`, what each choice earned."""
 
     stored: StoredTree
     horizon: int
@@ -37,6 +32,16 @@ class Walk:
     known: bool = False
     guided: bool = True
     rewards: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Walk(_Way):
+    """One episode of `environment.StoredTrees` in one tree, of at most `horizon` candidates.
+
+    Choices that nobody tried are shown, and have no say (with `known` they are not shown). `guided` shows predicted times.
+    `rewards` holds what each choice earned; `view` is the decision at hand, None when the walk is over: stopped, at the
+    horizon, or with nothing left to try.
+    """
 
     def __post_init__(self) -> None:
         self.env = StoredTrees((self.stored,), self.kind, self.horizon, untried=None)
@@ -68,19 +73,12 @@ class Walk:
 
 
 @dataclass
-class Hunt:
+class Hunt(_Way):
     """A search for the tree's best program with `horizon` candidates, from the best program at each choice; see `Walk`.
 
     By a reward of POTENTIALS a choice earns what the best program's worth rises by, so a return is what the best is worth
     over the first; `stepwise` is earned over the program at hand. It is over where the best is found or nothing is left.
     """
-
-    stored: StoredTree
-    horizon: int
-    kind: str = "graded"
-    known: bool = False
-    guided: bool = True
-    rewards: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._replay, self._spent = Replay(self.stored), 0
