@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mtmc import actions
@@ -79,7 +79,7 @@ class Setup:
 
     `notes` are sentences for the user: what stays a PyTorch call and why, whether the chip that measures is the target.
     `attainable_ms` is the time that good kernels come down to (0: unknown). `chip` is the profile's name of the GPU that
-    measures, empty where times are predicted.
+    measures, empty where times are predicted. `spent` are the executor's seconds, which go on growing.
     """
 
     first: Program
@@ -90,6 +90,7 @@ class Setup:
     notes: tuple[str, ...] = ()
     attainable_ms: float = 0.0
     chip: str = ""
+    spent: Mapping[str, float] = field(default_factory=dict)
 
 
 def assemble(
@@ -154,8 +155,8 @@ def _assemble(
     degenerate = (judge.trivial.sentence,) if judge.trivial.degenerate else ()
     notes = (*degenerate, *_other_chip(local, profile), *_kept(lowering), *judge.reference.notes)
     moves = Rules(lowering.graph or Graph((), None), profile, options.precision, options.library)
-    chip = local.name if local else ""
-    return Setup(lowering.program, moves, judge, profile, local is not None, notes, least.attainable_ms, chip)
+    chip, least_ms = local.name if local else "", least.attainable_ms
+    return Setup(lowering.program, moves, judge, profile, local is not None, notes, least_ms, chip, executor.spent)
 
 
 SMALL = 10_000_000  # elements of all inputs up to which a model is run on the CPU to see what it returns

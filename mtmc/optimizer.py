@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,8 @@ class Result:
     """What came out. `source`, `verdict` and `module` are None when nothing beat the reference; `reason` says why it ended.
 
     `steps` are all steps of the run, `path` those that led to the best program. `module` is a `ModelNew` with the weights of
-    the module given to `optimize`, None where a file was given.
+    the module given to `optimize`, None where a file was given. `spent` is what the judge's workers did, in seconds by kind
+    and stage, and waited for.
     """
 
     run_folder: Path
@@ -58,6 +60,7 @@ class Result:
     verdict: Verified | None = None
     module: torch.nn.Module | None = None
     interrupted: bool = False
+    spent: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def speedup(self) -> float:
@@ -121,7 +124,7 @@ def optimize_problem(
     _remember(warm, before, setup, options)
     run.finish(ending)
     run.write_report(report.text(run))
-    return _result(run, ending, interrupted)
+    return replace(_result(run, ending, interrupted), spent=dict(setup.spent))
 
 
 def _record(search: Search, first: Program, run: Run, listener: Listener) -> None:

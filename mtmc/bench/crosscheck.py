@@ -6,25 +6,36 @@ import importlib
 import importlib.util
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+Evaluator = Callable[..., Any]
 
 TRIALS = 2  # inputs on which both sides are compared
 CLIENTS = {"openai": ["OpenAI"], "litellm": ["completion"], "dotenv": ["load_dotenv"], "requests": []}
 """What the evaluator's package imports and the evaluator never calls: module → names."""
 
 
-def opinion(checkout: Path, reference: str, candidate: str) -> tuple[bool | None, str]:
-    """Whether KernelBench's evaluator takes the candidate's source for correct, and what it says where it does not.
-
-    None where it gives no verdict: it raised, or could not run its own reference. Loads the evaluator from `checkout/src`.
-    """
+def evaluator(checkout: Path) -> Evaluator:
+    """KernelBench's evaluator from `checkout/src`, with all that can be loaded before a GPU is needed."""
     import torch
 
     with _without_clients(), _importable(checkout / "src"):
-        evaluate = importlib.import_module("kernelbench.eval").eval_kernel_against_ref
+        found: Evaluator = importlib.import_module("kernelbench.eval").eval_kernel_against_ref
+    if torch.cuda.is_available():
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    return found
+
+
+def opinion(evaluate: Evaluator, reference: str, candidate: str) -> tuple[bool | None, str]:
+    """Whether KernelBench's evaluator takes the candidate's source for correct, and what it says where it does not.
+
+    None where it gives no verdict: it raised, or could not run its own reference.
+    """
+    import torch
+
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     try:

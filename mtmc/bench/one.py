@@ -97,6 +97,7 @@ def measure(task: Task) -> dict[str, Any]:
     )
     result = optimize_problem(problem, options, _folder(task), (Path(task.folder) / "run.json").exists())
     row = found(result, lambda program: _judged(problem, options, program))
+    row |= {"spent": {name: round(seconds, 2) for name, seconds in result.spent.items()}}
     return {**row, **_floors(problem, captured, profile, options), "seconds": round(time.monotonic() - began, 1)}
 
 
@@ -189,8 +190,9 @@ def check(task: Task) -> dict[str, Any]:
     run = Run.open(Path(task.folder))
     ending = run.ending()
     program = run.program(ending.best if ending and ending.best else Tree(run.steps()).best)
+    evaluate, reference = crosscheck.evaluator(Path(task.checkout)), load(task.file).source
     with turn(cache_folder() / "compiled", gpu=True, alone=False):
-        correct, note = crosscheck.opinion(Path(task.checkout), load(task.file).source, program.source)
+        correct, note = crosscheck.opinion(evaluate, reference, program.source)
     return {"kernelbench_correct": correct, "kernelbench_note": note}
 
 

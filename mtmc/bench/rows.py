@@ -31,7 +31,8 @@ class Row:
     95 % interval [`low`, `high`]. `handed_back`: ours beat eager beyond noise, so ours is the answer (rows older than the
     field: None, the interval says it). `passes_ms` is the floor of docs/bench.md, `floor_ms` the data-sheet one. `graph_ms`
     and `eager_graph_ms` are wall times under CUDA-graph replay. `kernel_share` is the part of the device time spent in our
-    kernels. Errors are relative norms against fp64. `peak_bytes` is what a call allocates, `seconds` all that was spent.
+    kernels. Errors are relative norms against fp64. `peak_bytes` is what a call allocates, `seconds` all that was spent,
+    and `spent` what the optimiser's workers needed of it, by kind and stage (docs/bench.md).
     `kernelbench_correct` is the second opinion, None where it was not asked or has none. `options` are what was asked for.
     `borrowed` are baselines taken over from an earlier run when rows were joined: name → (ms, date).
     """
@@ -51,6 +52,7 @@ class Row:
     reason: str = ""
     candidates: int | None = None
     seconds: float | None = None
+    spent: dict[str, float] = field(default_factory=dict)
     eager_ms: float | None = None
     compiled_ms: float | None = None
     baselines_ms: dict[str, float] = field(default_factory=dict)

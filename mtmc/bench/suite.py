@@ -54,25 +54,25 @@ SUITES: dict[str, Callable[[Path], Iterator[Case]]] = {"kernelbench": _kernelben
 def cases(
     suite: str, path: Path, levels: Collection[int] = (), problems: Collection[str] = (), every: int = 1
 ) -> tuple[Case, ...]:
-    """The chosen problems in order: of these levels (all without), of these names, with a number divisible by `every`.
+    """The chosen problems: of these levels (all without), of these names, with a number divisible by `every`.
 
-    Raises BadInput for an unknown suite, a folder without problems, and a level or problem that is not there.
+    Named ones stand in the order in which they are named, others in that of their numbers. Raises BadInput for an unknown
+    suite, a folder without problems, and a level or problem that is not there.
     """
     if suite not in SUITES:
         raise BadInput(f"unknown suite '{suite}'; known: {', '.join(SUITES)}")
     there = sorted(SUITES[suite](path))
     if not there:
         raise BadInput(f"{path} holds no problem of the suite {suite}.")
-    places = {(case.level, case.number) for case in there}
+    places = {(case.level, case.number): case for case in there}
     for name in problems:
         if place(name) not in places:
             raise BadInput(f"{path} has no problem {name}.")
     for level in levels:
         if level not in {case.level for case in there}:
             raise BadInput(f"{path} has no level {level}.")
-    wanted = {place(name) for name in problems}
-    chosen = [case for case in there if not wanted or (case.level, case.number) in wanted]
-    chosen = [case for case in chosen if not levels or case.level in levels]
+    named = [places[place(name)] for name in dict.fromkeys(problems)]
+    chosen = [case for case in named or there if not levels or case.level in levels]
     found = tuple(case for case in chosen if case.number % every == 0)
     if not found:
         raise BadInput("No problem is left: --problems, --levels and --every have none in common.")

@@ -187,7 +187,7 @@ class _Lane:
                 failed = self.warden.ready(order)
             with ExitStack() as held:
                 with self._counted(f"{job.kind} wait"):
-                    held.enter_context(turn(self.cache, job.kind == "gpu", job.alone, job.shares))
+                    held.enter_context(turn(self.cache, job.kind == "gpu" and not job.idle, job.alone, job.shares))
                 with self._counted(f"{job.kind} {job.stage}"):
                     outcome = failed or self.warden.run(job, replace(order, data=data, fresh=False))
             future.set_result(outcome)

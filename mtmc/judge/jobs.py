@@ -32,13 +32,14 @@ class Job:
     """`kind` of worker; `stage` named by a Timeout; deadline in `seconds`.
 
     `fresh` asks for a new process, `alone` for cores on which no other job runs; a job that `shares` times
-    nothing and needs little memory, so others may use the GPU meanwhile. A `paired` job can leave the candidate to another
-    process (see `isolated`).
+    nothing and needs little memory, so others may use the GPU meanwhile. An `idle` one leaves the GPU of its worker alone. A
+    `paired` job can leave the candidate to another process (see `isolated`).
     """
 
     kind: ClassVar[str]
     stage: ClassVar[str]
     paired: ClassVar[bool] = False
+    idle: ClassVar[bool] = False
     seconds: float = 60.0
     fresh: bool = False
     alone: bool = False

@@ -39,8 +39,8 @@ from mtmc.judge.jobs import (
     SanitizeJob,
     Sizes,
 )
-from mtmc.judge.measure import GpuTimeJob, ReferenceJob
-from mtmc.judge.outcomes import need, only_at_its_sizes, verdict_of
+from mtmc.judge.measure import GpuTimeJob, LoadCompilerJob, ReferenceJob
+from mtmc.judge.outcomes import need, only_at_its_sizes, predicted_timing, verdict_of
 from mtmc.judge.static import own_program
 from mtmc.judge.trivial import GpuTrivialJob, Trivial, TrivialJob, merged
 from mtmc.problem import Problem
@@ -137,12 +137,12 @@ class Judge:
 
     @cached_property
     def trivial(self) -> Trivial:
-        """Which candidates that do no work pass: on the first small variant, and where there is a GPU at full size."""
+        """Which candidates that do no work pass: on the first small variant, and on a GPU at full size unless large."""
         jobs: list[TrivialJob] = []
         if self.variants:
             small, seconds = self.variants[0][0], self.deadlines.verify
             jobs.append(TrivialJob(problem=small, draws=self.draws, precision=self.precision, seconds=seconds))
-        if self.measure:
+        if self.measure and not (jobs and self._large):
             jobs.append(GpuTrivialJob(problem=self.problem, precision=self.precision, seconds=self.deadlines.verify))
         return merged([future.result() for future in [self.executor.submit(job) for job in jobs]])
 
@@ -153,14 +153,14 @@ class Judge:
     def _draws(self, program: Program, final: bool) -> tuple[str, ...]:
         """In the last judgement all usable distributions; in a search the own and few more, others for other programs.
 
-        Of problems that are large on the GPU the search takes the file's own alone, and the last judgement one more.
+        At the full size of problems that are large on the GPU the last judgement takes the own and one more.
         """
         own, *others = self.draws if final else [draw for draw in self.draws if draw != AGAIN]
         if not others or (final and not self._large):
             return (own, *others)
         start = sum(map(ord, program.key))
         few = dict.fromkeys(others[(start + n) % len(others)] for n in range(SEARCH_DRAWS[self.measure]))
-        return (own,) if self._large and not final else (own, *few)
+        return (own, *few)
 
     def _draws_at(self, number: int, problem: Problem, program: Program, final: bool) -> tuple[str, ...]:
         """`_draws` for the full size, and in a search for the first small one; in the end that gets all, others the own."""
@@ -253,8 +253,8 @@ class Judge:
         Where the program's own checks refuse the odd sizes, the aligned variant takes their place, and the report says so; a
         foreign candidate may refuse that too.
         """
-        targets: list[Variant] = [*self.variants] if final else [] if self.measure else [*self.variants[:SEARCH_VARIANTS]]
-        targets += [(self.problem, None)] * (self.measure or self.small)
+        targets = [*self.variants] if final else self._searched
+        targets += [(self.problem, None)] * (self.measure and (final or not targets) or self.small)
         if not targets:
             return Accuracy(0.0, 0.0, (), (NO_VARIANT,))
         outcomes = self._verified(program, targets, seed, final)
@@ -273,6 +273,11 @@ class Judge:
         total = combined(outcomes)
         return replace(total, skipped=(*total.skipped, *notes))
 
+    @property
+    def _searched(self) -> list[Variant]:
+        """Small sizes that a search verifies at: on a GPU for large problems only, and instead of their own size."""
+        return [*self.variants[:SEARCH_VARIANTS]] if self._large or not self.measure else []
+
     def _verified(self, program: Program, targets: Sequence[Variant], seed: int, final: bool) -> list[Any]:
         """Outcome of each target; the first small one and the full size get every usable distribution."""
         kind = GpuVerifyJob if self.measure else InterpretJob
@@ -288,7 +293,7 @@ class Judge:
                 precision=self.precision,
                 seed=seed,
                 repeat=self._twice(number, problem),
-                shares=not self._large,
+                shares=not (self._large and problem is self.problem),
                 seconds=self.deadlines.verify,
                 fresh=final and self.fresh and number == 0 and not self.measure,  # on a GPU the dynamic checks were
                 **options,
@@ -338,7 +343,7 @@ class Judge:
             full_size=problem is self.problem,
             seconds=self.deadlines.verify,
             fresh=self.fresh,
-            shares=not self._large,
+            shares=not (self._large and problem is self.problem),
         )
 
     def _unwritten(self, program: Program, seed: int) -> Wrong | None:
@@ -369,6 +374,8 @@ class Judge:
             whole=final,
             alone=final or self.quiet and (compiled is None or compiled.prediction.device_ms < HOST_BOUND_MS),
         )
+        if any(name.startswith("compile") for name in job.baselines):  # what fails there fails, and is told, in the next job
+            self.executor.submit(LoadCompilerJob(source=program.source, seconds=self.deadlines.compile))
         outcome = self.executor.submit(job).result()
         if self.quiet and isinstance(outcome, Timing) and outcome.candidate_ms < HOST_BOUND_MS and not job.alone:
             outcome = self.executor.submit(replace(job, alone=True)).result()
@@ -376,23 +383,7 @@ class Judge:
 
     def predicted(self, compiled: Compiled | None) -> Timing:
         """The model's word; nothing where the candidate could not be compiled without a GPU."""
-        if compiled is None:
-            return UNTIMED
-        reference, found = self.reference, compiled.prediction
-        candidate_ms = float(found.total_ms)
-        speedup = reference.eager_ms / max(candidate_ms, 1e-6)
-        return Timing(
-            "predicted",
-            reference.eager_ms,
-            candidate_ms,
-            speedup,
-            speedup,
-            speedup,
-            floor_ms=self.floor_ms,
-            host_ms=float(found.host_ms),
-            reference_host_ms=reference.host_ms,
-            kernels_ms={name.removesuffix("_kernel"): float(ms) for name, ms in found.kernels_ms.items()},
-        )
+        return predicted_timing(self.reference, compiled.prediction, self.floor_ms) if compiled else UNTIMED
 
     def _key(self, program: Program) -> Key:
         profile = f"{self.profile.name} {sha256(repr(self.profile).encode()).hexdigest()[:16]}"

@@ -65,6 +65,21 @@ class ReferenceJob(Job):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoadCompilerJob(Job):
+    """In the worker of a candidate, before others must wait for it to time: what compiling the first baseline needs."""
+
+    kind = "gpu"
+    stage = "load"
+    idle = True
+    source: str
+
+    def run(self) -> None:
+        from mtmc.judge import baselines
+
+        baselines.load_compiler()
+
+
+@dataclass(frozen=True, kw_only=True)
 class GpuTimeJob(Job):
     """Time the candidate against eager and the other `baselines`, interleaved in this process.
 

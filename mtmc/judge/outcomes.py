@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from mtmc.errors import InfraError
-from mtmc.verdict import Accuracy, Verdict, Wrong
+from mtmc.judge.jobs import ReferenceTimes
+from mtmc.judge.predict import Prediction
+from mtmc.verdict import Accuracy, Timing, Verdict, Wrong
 
 T = TypeVar("T")
 
@@ -18,6 +20,24 @@ def only_at_its_sizes(own: Any, failures: Sequence[Any]) -> Wrong | None:
             message = f"right at the file's own sizes but not at others, which the reference takes: {found.message}"
             return Wrong(message, "shape")
     return None
+
+
+def predicted_timing(reference: ReferenceTimes, found: Prediction, floor_ms: float) -> Timing:
+    """A prediction beside that of the reference."""
+    candidate_ms = float(found.total_ms)
+    speedup = reference.eager_ms / max(candidate_ms, 1e-6)
+    return Timing(
+        "predicted",
+        reference.eager_ms,
+        candidate_ms,
+        speedup,
+        speedup,
+        speedup,
+        floor_ms=floor_ms,
+        host_ms=float(found.host_ms),
+        reference_host_ms=reference.host_ms,
+        kernels_ms={name.removesuffix("_kernel"): float(ms) for name, ms in found.kernels_ms.items()},
+    )
 
 
 def verdict_of(outcome: Any) -> Verdict:

@@ -287,7 +287,7 @@ def test_the_checkers_opinion(tmp_path, monkeypatch, candidate, expected):
     for name in ("kernelbench", "kernelbench.eval"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    assert crosscheck.opinion(tmp_path, "x", candidate) == expected
+    assert crosscheck.opinion(crosscheck.evaluator(tmp_path), "x", candidate) == expected
     for name in ("kernelbench", "kernelbench.eval"):
         sys.modules.pop(name, None)
 

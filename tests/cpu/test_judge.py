@@ -26,7 +26,7 @@ from mtmc.judge.jobs import (
     ReferenceTimes,
 )
 from mtmc.judge.judge import FINAL_SEED, LARGE, Judge
-from mtmc.judge.measure import GpuTimeJob, ReferenceJob
+from mtmc.judge.measure import GpuTimeJob, LoadCompilerJob, ReferenceJob
 from mtmc.judge.predict import KernelTime, Prediction
 from mtmc.program import Program
 from mtmc.verdict import (
@@ -131,8 +131,17 @@ def answers(predicted: float = 1.0, **other: Any) -> dict[type[Job], Any]:
     compiled = Compiled((), Prediction((KernelTime("relu_kernel", predicted, "dram", {}),), 0.01), 0.1)
     table = {"CompileJob": compiled, "DrawsJob": ("own", "large"), "GpuTimeJob": timing(0.5)}
     table |= {"GpuVerifyJob": Accuracy(1e-7, 2e-7, ("own",)), "ReferenceJob": ReferenceTimes("measured", 1.0)}
-    table |= {"GpuDynamicJob": Observations(), **other}
-    jobs = (CompileJob, DrawsJob, GpuVerifyJob, GpuDynamicJob, GpuTimeJob, ReferenceJob, PredictReferenceJob)
+    table |= {"GpuDynamicJob": Observations(), "LoadCompilerJob": None, **other}
+    jobs = (
+        CompileJob,
+        DrawsJob,
+        GpuVerifyJob,
+        GpuDynamicJob,
+        LoadCompilerJob,
+        GpuTimeJob,
+        ReferenceJob,
+        PredictReferenceJob,
+    )
     classes = {c.__name__: c for c in jobs}
     return {classes[name]: answer for name, answer in table.items()}
 
@@ -148,7 +157,7 @@ def test_on_a_gpu_it_compiles_verifies_and_times_in_this_order() -> None:
     executor = Scripted(answers())
     verdict = measuring(executor, floor_ms=0.1).judge(PROGRAM)
     assert isinstance(verdict, Verified) and verdict.timing == timing(0.5)
-    assert [type(job) for job in executor.jobs] == [CompileJob, DrawsJob, ReferenceJob, GpuVerifyJob, GpuTimeJob]
+    assert [type(job) for job in executor.jobs] == [CompileJob, ReferenceJob, DrawsJob, GpuVerifyJob, GpuTimeJob]
     verify, time = executor.jobs[3], executor.jobs[4]
     assert verify.repeat and verify.problem is FULL and verify.draws == ("own", "large")
     assert not time.whole and time.floor_ms == 0.1 and not time.alone and not time.fresh and time.baselines == ()
@@ -190,8 +199,9 @@ def test_the_last_judgement_is_fresh_in_every_way() -> None:
     assert isinstance(measuring(executor, seed=5).final(PROGRAM), Verified)
     gpu = [job for job in executor.jobs if job.kind == "gpu" and not isinstance(job, ReferenceJob)]
     assert gpu[0].fresh and not any(job.fresh for job in gpu[1:])  # one new process for all of it
-    assert all(job.seed == 5 + FINAL_SEED for job in gpu)
+    assert all(job.seed == 5 + FINAL_SEED for job in gpu if not job.idle)
     assert gpu[-1].alone and gpu[-1].baselines == ("compile-default",)
+    assert isinstance(gpu[-2], LoadCompilerJob) and gpu[-2].idle, "others have the GPU meanwhile"
 
 
 def test_checks_come_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,6 +233,21 @@ def test_dynamic_checks_of_large_problems_are_made_on_a_small_variant() -> None:
         False,
         True,
     ]
+
+
+def test_a_search_verifies_large_problems_at_small_sizes_and_the_last_judgement_at_their_own() -> None:
+    executor = Scripted(answers(ReferenceJob=ReferenceTimes("measured", 1.0, peak_bytes=LARGE + 1)))
+    judge = measuring(executor)
+    assert isinstance(judge.judge(PROGRAM), Verified)
+    searched = [job for job in executor.jobs if isinstance(job, GpuVerifyJob)]
+    assert [job.problem for job in searched] == [VARIANTS[0][0], VARIANTS[1][0]] and all(job.shares for job in searched)
+    executor.jobs.clear()
+    judge.final(PROGRAM)
+    assert [(job.problem, job.shares) for job in executor.jobs if isinstance(job, GpuVerifyJob)][-1] == (FULL, False)
+    bare = Judge(executor, FULL, H100, (), measure=True)
+    executor.jobs.clear()
+    bare.judge(PROGRAM)
+    assert [job.problem for job in executor.jobs if isinstance(job, GpuVerifyJob)] == [FULL], "nothing smaller is known"
 
 
 def test_a_reference_that_cannot_run_is_an_infrastructure_error() -> None:
