@@ -25,12 +25,14 @@ SPLIT_PRODUCTS = 3  # 16-bit products that stand for one exact fp32 product (Oot
 class Floor:
     """Milliseconds. No correct program beats `hard_ms` (data-sheet peaks); good kernels come down to `attainable_ms`.
 
-    `passes_ms` is the same at rates that kernels reach, where bytes count once for every pass that the algorithm needs.
+    `passes_ms` is the same at rates that kernels reach, where bytes count once for every pass that the algorithm needs;
+    `passes_gb` are those bytes, 0 where it is operations that decide.
     """
 
     hard_ms: float = 0.0
     attainable_ms: float = 0.0
     passes_ms: float = 0.0
+    passes_gb: float = 0.0
 
 
 def floor(problem: Problem, graph: Graph, profile: Profile, precision: str) -> Floor:
@@ -40,10 +42,13 @@ def floor(problem: Problem, graph: Graph, profile: Profile, precision: str) -> F
     operations = _operations(problem, graph, precision)
     practice = _in_practice(profile)
     again, stored = extra_bytes(graph, profile.last_level_cache_bytes)
+    passes_ms = predict.floor_ms(read + again, written + stored, operations, practice)
+    moved_ms = predict.floor_ms(read + again, written + stored, {}, practice)
     return Floor(
         predict.floor_ms(read, written, operations, profile),
         predict.floor_ms(read, written, operations, practice),
-        predict.floor_ms(read + again, written + stored, operations, practice),
+        passes_ms,
+        moved_ms * practice.memory_bandwidth_gb_s / 1e3 if moved_ms == passes_ms else 0.0,
     )
 
 

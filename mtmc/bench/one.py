@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from mtmc.floor import floor
 from mtmc.graph import Graph
 from mtmc.hardware_profiles import Profile, detect
 from mtmc.judge.cache import cache_folder
+from mtmc.judge.predict import KernelTime, predict
 from mtmc.judge.processes import PR_SET_PDEATHSIG, prctl
 from mtmc.judge.turns import turn
 from mtmc.optimizer import Result, optimize_problem
@@ -33,7 +34,7 @@ from mtmc.program import Program
 from mtmc.trajectories.files import put
 from mtmc.trajectories.store import Run
 from mtmc.tree import Tree
-from mtmc.verdict import Verdict, Verified
+from mtmc.verdict import Launch, Verdict, Verified
 from mtmc.wording import details
 
 
@@ -96,7 +97,7 @@ def measure(task: Task) -> dict[str, Any]:
         warm_start=task.asked.warm_start,
     )
     result = optimize_problem(problem, options, _folder(task), (Path(task.folder) / "run.json").exists())
-    row = found(result, lambda program: _judged(problem, options, program))
+    row = found(result, lambda program: _judged(problem, options, program), profile)
     row |= {"spent": {name: round(seconds, 2) for name, seconds in result.spent.items()}}
     return {**row, **_floors(problem, captured, profile, options), "seconds": round(time.monotonic() - began, 1)}
 
@@ -130,7 +131,7 @@ def _judged(problem: Problem, options: Options, program: Program) -> Verdict:
         setup.judge.close()
 
 
-def found(result: Result, judged: Callable[[Program], Verdict]) -> dict[str, Any]:
+def found(result: Result, judged: Callable[[Program], Verdict], profile: Profile) -> dict[str, Any]:
     """What a finished run says of its problem; `judged` gives the last verdict on a program that did not beat eager."""
     run = Run.open(result.run_folder)
     tree = Tree(result.steps)
@@ -149,7 +150,9 @@ def found(result: Result, judged: Callable[[Program], Verdict]) -> dict[str, Any
     steps = [step for step in tree.path(program.key) if step.action]
     row |= {"path": [step.action.id for step in steps if step.action]}
     row |= {"most_lines": max((step.changed_lines for step in steps), default=0)}
-    return {**row, **_measured(verdict)} if isinstance(verdict, Verified) else {**row, "message": details(verdict)}
+    if not isinstance(verdict, Verified):
+        return {**row, "message": details(verdict)}
+    return {**row, **_measured(verdict), "traffic": traffic(verdict.launches, profile)}
 
 
 def _measured(verdict: Verified) -> dict[str, Any]:
@@ -179,10 +182,21 @@ def _measured(verdict: Verified) -> dict[str, Any]:
     }
 
 
-def _floors(problem: Problem, captured: Capture, profile: Profile, options: Options) -> dict[str, float]:
+def traffic(launches: Sequence[Launch], profile: Profile) -> dict[str, tuple[float, str]]:
+    """By unit: GB to and from DRAM by the model, and the pipe that it takes for the slowest of the unit's longest kernel."""
+    found: dict[str, list[KernelTime]] = {}
+    for kernel in predict(launches, profile).kernels:
+        found.setdefault(kernel.name.removesuffix("_kernel"), []).append(kernel)
+    return {
+        unit: (round(sum(k.dram_bytes for k in kernels) / 1e9, 4), max(kernels, key=lambda k: k.ms).bound)
+        for unit, kernels in found.items()
+    }
+
+
+def _floors(problem: Problem, captured: Capture, profile: Profile, options: Options) -> dict[str, Any]:
     """The floor by passes; nothing where the model was not captured."""
     least = floor(problem, captured.graph, profile, options.precision) if captured.graph else None
-    return {"passes_ms": least.passes_ms} if least else {}
+    return {"passes_ms": least.passes_ms, "floor_gb": round(least.passes_gb, 4) or None} if least else {}
 
 
 def check(task: Task) -> dict[str, Any]:

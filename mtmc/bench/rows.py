@@ -26,15 +26,16 @@ UNDECIDED = ("skipped", "infra")
 class Row:
     """One problem in one run; times are device times in milliseconds, measured interleaved in one process.
 
-    `status` is `verified`, `none` (no candidate was verified), the status of a failed last verdict, `timeout`, `failed` (its
-    process ended without a word), or one of UNDECIDED; `message` says why. `over_eager` is eager's time over ours with its
-    95 % interval [`low`, `high`]. `handed_back`: ours beat eager beyond noise, so ours is the answer (rows older than the
-    field: None, the interval says it). `passes_ms` is the floor of docs/bench.md, `floor_ms` the data-sheet one. `graph_ms`
-    and `eager_graph_ms` are wall times under CUDA-graph replay. `kernel_share` is the part of the device time spent in our
-    kernels. Errors are relative norms against fp64. `peak_bytes` is what a call allocates, `seconds` all that was spent,
-    and `spent` what the optimiser's workers needed of it, by kind and stage (docs/bench.md).
-    `kernelbench_correct` is the second opinion, None where it was not asked or has none. `options` are what was asked for.
-    `borrowed` are baselines taken over from an earlier run when rows were joined: name → (ms, date).
+    `status` is `verified`, `none` (no candidate was verified), the status of a failed last verdict, `timeout`, `failed`
+    (its process ended without a word), or one of UNDECIDED; `message` says why. `over_eager` is eager's time over ours
+    with its 95 % interval [`low`, `high`]. `handed_back`: ours beat eager beyond noise, so ours is the answer (rows older
+    than the field: None, the interval says it). `passes_ms` is the floor of docs/bench.md, `floor_gb` its bytes (None
+    where operations decide), `floor_ms` the data-sheet floor. `graph_ms` and `eager_graph_ms` are wall times under CUDA-
+    graph replay. `kernel_share` is the part of the device time spent in our kernels; `traffic` of each: GB to and from
+    DRAM, and the slowest pipe, by the model. Errors are relative norms against fp64. `peak_bytes` is what a call
+    allocates, `seconds` all that was spent, `spent` what the optimiser's workers needed of it, by kind and stage
+    (docs/bench.md). `kernelbench_correct` is the second opinion, None where it was not asked or has none. `options` are
+    what was asked for. `borrowed` are baselines taken over from an earlier run when rows were joined: name → (ms, date).
     """
 
     problem: str
@@ -68,7 +69,9 @@ class Row:
     sm_mhz: list[float] | None = None
     floor_ms: float | None = None
     passes_ms: float | None = None
+    floor_gb: float | None = None
     kernels_ms: dict[str, float] = field(default_factory=dict)
+    traffic: dict[str, tuple[float, str]] = field(default_factory=dict)
     kernel_share: float | None = None
     peak_bytes: int | None = None
     error: float | None = None
@@ -84,6 +87,11 @@ class Row:
     kernelbench_note: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     borrowed: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+    @property
+    def memory_bound(self) -> bool:
+        """Whether moving bytes decides the floor."""
+        return bool(self.floor_gb and self.passes_ms)
 
     @property
     def level(self) -> int:

@@ -10,6 +10,8 @@ from mtmc.bench.rows import EAGER, Row
 from mtmc.report import table
 
 GIB = 2**30
+MEMORY_TARGET = 0.92  # of the rate of a copy
+MINOR = 0.05  # kernels with less of the time are not told
 FAST_HEADS = tuple(f"fast_{p:g}" for p in FAST)
 HOW = (
     "Of each problem the last result counts. Device times of eager, the other baselines and ours, interleaved in one "
@@ -39,6 +41,7 @@ def text(rows: Sequence[Row], degenerate: Collection[str] | None) -> str:
         "## Problems",
         table(heads(columns), (cells(row, columns, known) for row in rows)),
         *_remarks(rows, columns),
+        *_bounds(rows),
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -175,3 +178,24 @@ def _remarks(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[str]:
     for row in rows:
         if said := [*(note for note in row.notes if note.startswith("baseline ")), row.kernelbench_note]:
             yield from (f"- {row.problem}: {note}" for note in said if note)
+
+
+def _bounds(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for each memory-bound problem below the target: what its kernels move, how fast, and what holds them up."""
+    lines = [_bound(row) for row in rows if row.verified and row.memory_bound and (row.floor_share or 0.0) < MEMORY_TARGET]
+    if lines:
+        yield f"## Memory-bound problems below {MEMORY_TARGET:.0%} of copy bandwidth"
+        yield "Bytes and the slowest pipe of each kernel are the time model's, milliseconds measured."
+        yield "\n".join(lines)
+
+
+def _bound(row: Row) -> str:
+    moved, least = sum(gb for gb, _ in row.traffic.values()), row.floor_gb or 0.0
+    copy = least / (row.passes_ms or 1.0)  # GB a millisecond
+    parts = [
+        f"{unit} {ms:.2f} ms, {gb:.2f} GB at {gb / ms / copy:.0%} of copy bandwidth ({bound})"
+        for unit, ms in row.kernels_ms.items()
+        if ms >= MINOR * sum(row.kernels_ms.values())
+        for gb, bound in [row.traffic.get(unit, (0.0, "unknown"))]
+    ]
+    return f"- {row.problem}, {row.floor_share:.0%}: moves {moved:.2f} GB, the floor {least:.2f}. {'; '.join(parts)}."

@@ -144,6 +144,18 @@ def test_the_report_names_what_failed_what_is_slower_and_what_was_not_asked():
     assert "| 1/3 Some_kernel (degenerate) |" in report
 
 
+def test_each_memory_bound_problem_below_the_target_says_what_bounds_it():
+    near = row("1/1", ours=1.0, passes_ms=0.95, floor_gb=4.0)
+    times, traffic = {"norm": 1.9, "stats": 0.05}, {"norm": (6.0, "l2")}
+    far = row("1/2", ours=2.0, passes_ms=1.0, floor_gb=4.0, kernels_ms=times, traffic=traffic)
+    products = row("1/3", ours=2.0, passes_ms=1.0)
+    report = tables.text([near, far, products], ())
+    assert "below 92% of copy bandwidth" in report
+    assert "- 1/2, 50%: moves 6.00 GB, the floor 4.00. norm 1.90 ms, 6.00 GB at 79% of copy bandwidth (l2)." in report
+    assert "- 1/1," not in report and "- 1/3," not in report and "stats" not in report
+    assert "copy bandwidth" not in tables.text([near, products], ())
+
+
 def test_two_files_are_compared_by_intervals():
     before = [row("1/1", 2.0), row("1/2", 2.0), row("1/3", 2.0), row("1/4"), failed("1/5"), row("1/6")]
     after = [row("1/1", 3.0), row("1/2", 1.8), row("1/3", 2.02), failed("1/4"), row("1/5"), row("1/7")]

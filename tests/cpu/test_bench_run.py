@@ -192,6 +192,7 @@ def test_a_task_travels_as_text():
 
 
 INFO = RunInfo("p", "abc", "p.py", "Model", "h200", "greedy", 0, 16, 2.0, "strict", "measured")
+H200 = hardware_profiles.load("h200")
 TILE = Action("tile", "tiling", "gemm", (("BLOCK", 64),), "Use a tile of 64 in gemm.")
 
 
@@ -206,7 +207,7 @@ def test_a_row_says_what_the_last_judgement_found(tmp_path):
     verdict = FakeEvaluator("measured", noise=0.02).judge(FIRST)
     timing = replace(verdict.timing, library_ms=sum(verdict.timing.kernels_ms.values()), peak_bytes=7, graph_ms=0.5)
     final = replace(verdict, timing=replace(timing, baselines_ms={"compile-default": 9.0}, reference_graph_ms=1.0))
-    found = one.found(finished(tmp_path / "r", verdict, final), None)
+    found = one.found(finished(tmp_path / "r", verdict, final), None, H200)
     made = rows.Row("1/1", **found)
     assert made.won and made.units == 2 and made.candidates == 1
     assert (made.kernel_share, made.peak_bytes, made.graph_ms, made.eager_graph_ms) == (0.5, 7, 0.5, 1.0)
@@ -221,14 +222,14 @@ def test_what_does_not_beat_eager_is_judged_a_last_time_all_the_same(tmp_path):
         asked.append(program.key)
         return verdict
 
-    made = rows.Row("1/1", **one.found(finished(tmp_path / "r", verdict), judged))
+    made = rows.Row("1/1", **one.found(finished(tmp_path / "r", verdict), judged, H200))
     assert asked == [FIRST.key] and made.verified and made.handed_back is False and not made.won
-    made = rows.Row("1/1", **one.found(finished(tmp_path / "s", verdict), lambda _: Wrong("off by 2")))
+    made = rows.Row("1/1", **one.found(finished(tmp_path / "s", verdict), lambda _: Wrong("off by 2"), H200))
     assert (made.status, made.message) == ("wrong", "off by 2")
 
 
 def test_a_problem_without_a_verified_program_says_why(tmp_path):
-    made = rows.Row("1/1", **one.found(finished(tmp_path / "r", CompileError("no such op")), None))
+    made = rows.Row("1/1", **one.found(finished(tmp_path / "r", CompileError("no such op")), None, H200))
     assert (made.status, made.message, made.reason) == ("none", "no such op", "The budget is used up.")
 
 
@@ -246,11 +247,10 @@ def test_a_problem_that_cannot_be_used_is_a_row_too(monkeypatch, error, status):
 def test_what_cannot_fit_on_the_gpu_is_skipped_with_the_figures():
     big = TensorType((1 << 34,), "float32")
     nodes = (Node("x", "input", type=big), Node("y", "aten.relu.default", (Ref("x"),), type=big))
-    h200 = hardware_profiles.load("h200")
     said = "inputs, state and both sides' results take 206 GB, the GPU has 141 GB"
-    assert one.too_large(Graph(nodes, Ref("y")), h200) == said
+    assert one.too_large(Graph(nodes, Ref("y")), H200) == said
     small = replace(big, shape=(1 << 33,))
-    assert not one.too_large(Graph(tuple(replace(node, type=small) for node in nodes), Ref("y")), h200)
+    assert not one.too_large(Graph(tuple(replace(node, type=small) for node in nodes), Ref("y")), H200)
 
 
 EVALUATOR = """

@@ -40,12 +40,14 @@ def test_an_elementwise_model_moves_its_bytes(tmp_path):
     moved = 4096 * MIB + 4096 * MIB - H200.last_level_cache_bytes
     assert found.hard_ms == pytest.approx(1e3 * moved / (H200.memory_bandwidth_gb_s * 1e9))
     assert found.attainable_ms == pytest.approx(found.hard_ms / H200.efficiency.dram_fraction)
+    assert found.passes_gb == pytest.approx(moved / 1e9)
 
 
 def test_fp32_products_count_as_three_half_products_and_less_where_the_rule_allows(tmp_path):
     half = 2 * 8192**3 / (H200.fp16_tensor_dense_tflops * 1e12) * 1e3
     inputs, body = "torch.rand(8192, 8192)", "self.fc = nn.Linear(8192, 8192, bias=False)"
     assert floors(tmp_path, "self.fc(x)", inputs, body).hard_ms == pytest.approx(3 * half)
+    assert floors(tmp_path, "self.fc(x)", inputs, body).passes_gb == 0, "not the bytes decide"
     assert floors(tmp_path, "self.fc(x)", inputs, body, "tf32").hard_ms == pytest.approx(half)
 
 
