@@ -1,11 +1,11 @@
 """Best-first search over the Tree of programs, under a budget.
 
-Three stages: the whole program's structure (fusion), then kernel by kernel by their share of the time, then everything
-again, library calls included; a policy that does not go by stages has only the third. What was measured to help kernels like
-the one at hand (see `policies.experience`) waits for no stage. Within a stage the best program that still has something to
-try is looked at; the policy picks the action. Every decision draws from a generator seeded by
-(seed, number of the decision) and every verdict that is already known is taken from `known`, so running the loop again
-over a recorded run replays it, and then goes on.
+Three stages: the whole program's structure (fusion) as far as it gains much, then kernel by kernel by their share of the
+time, then everything again, library calls included; a policy that does not go by stages has only the third. What was
+measured to help kernels like the one at hand (see `policies.experience`) waits for no stage. Within a stage the best program
+that still has something to try is looked at; the policy picks the action. Every decision draws from a generator seeded by
+(seed, number of the decision) and every verdict that is already known is taken from `known`, so running the loop again over
+a recorded run replays it, and then goes on.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ NEAR_FLOOR = 1.05  # a program within 5 % of what good kernels come down to has 
 LOOKAHEAD = 12  # actions predicted for one decision
 DISCOURAGING = 1.05  # what was predicted to cost more than 5 % waits for another best program to be predicted again
 PROVEN = 0.02  # an expected log gain, by measured outcomes alone, that makes an action come first
+SLIGHT = 0.02  # a fusion that is predicted to gain less waits until the kernels that take most of the time are tuned
 MINOR = 0.02  # kernels with less than this share of the time are not tuned by a guided search
 
 
@@ -235,7 +236,9 @@ class Search:
         self._decisions += 1
         seen = frozenset(action.id for action in legal if action.id in predicted and self._gain(key, action) is not None)
         view = replace(view, profile=self.profile, seen=seen)
-        return self.policy.choose(view, random.Random(f"{self.seed}:{self._decisions}"))
+        choice = self.policy.choose(view, random.Random(f"{self.seed}:{self._decisions}"))
+        waits = scope.name == "model" and view.verdict.correct and view.gains.get(choice.action.id, math.inf) < SLIGHT
+        return Choice(view.stop) if waits else choice
 
     def _predictions(self, key: str, legal: list[Action]) -> dict[str, float]:
         """Predicted times (ms) of at most LOOKAHEAD actions: those that looked good before, then new ones kind by kind.

@@ -255,14 +255,15 @@ def form(name: str, y: Any, r: Any) -> Wrong | None:
         ("shape", tuple(y.shape), tuple(r.shape)),
         ("dtype", y.dtype, r.dtype),
         ("device", y.device, r.device),
-        ("strides", _strides(y), _strides(r)),
+        ("strides", strides(y), strides(r)),
     ):
         if found != wanted:
             return Wrong(f"{name}: {check} {found} instead of {wanted}", check)
     return None
 
 
-def _strides(t: torch.Tensor) -> tuple[int, ...]:
+def strides(t: torch.Tensor) -> tuple[int, ...]:
+    """Of the dimensions longer than 1."""
     return tuple(stride for size, stride in zip(t.shape, t.stride(), strict=True) if size > 1) if t.numel() else ()
 
 
