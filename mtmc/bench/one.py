@@ -24,6 +24,7 @@ from mtmc.floor import floor
 from mtmc.graph import Graph
 from mtmc.hardware_profiles import Profile, detect
 from mtmc.judge.cache import cache_folder
+from mtmc.judge.judge import LARGE
 from mtmc.judge.predict import KernelTime, predict
 from mtmc.judge.processes import PR_SET_PDEATHSIG, prctl
 from mtmc.judge.turns import turn
@@ -205,7 +206,8 @@ def check(task: Task) -> dict[str, Any]:
     ending = run.ending()
     program = run.program(ending.best if ending and ending.best else Tree(run.steps()).best)
     evaluate, reference = crosscheck.evaluator(Path(task.checkout)), load(task.file).source
-    with turn(cache_folder() / "compiled", gpu=True, alone=False):
+    peak = ending.final.timing.peak_bytes if ending and isinstance(ending.final, Verified) else None
+    with turn(cache_folder() / "compiled", gpu=True, alone=False, shares=peak is not None and peak <= LARGE):
         correct, note = crosscheck.opinion(evaluate, reference, program.source)
     return {"kernelbench_correct": correct, "kernelbench_note": note}
 

@@ -6,8 +6,8 @@ A job raises what goes wrong; the worker's boundary turns it into a Verdict.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -56,6 +56,16 @@ def watched(judge: Callable[[], Any]) -> Any:
     with integrity.watched() as found:
         outcome = judge()
     return rejection(found) or outcome
+
+
+@contextmanager
+def asserting(wanted: bool) -> Iterator[None]:
+    """Kernels launched meanwhile are compiled with their device assertions, or without."""
+    from triton import knobs
+
+    with knobs.runtime.scope():
+        knobs.runtime.debug = wanted
+        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +123,10 @@ class ReferenceTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class CompileJob(Job):
-    """Run the candidate on meta tensors under the stand-in driver: everything is compiled, nothing computed."""
+    """Run the candidate on meta tensors under the stand-in driver: everything is compiled, nothing computed.
+
+    `asserts` compiles device assertions in, as `GpuVerifyJob` does, which then finds the kernels in the cache.
+    """
 
     kind = "compile"
     stage = "compile"
@@ -122,9 +135,11 @@ class CompileJob(Job):
     profile: Profile
     door: Door = Door()
     sizes: Sizes = None
+    asserts: bool = False
 
     def run(self) -> Any:
-        return watched(self._compile)
+        with asserting(self.asserts):
+            return watched(self._compile)
 
     def _compile(self) -> Compiled | RuntimeFault:
         import torch
@@ -248,10 +263,7 @@ class GpuVerifyJob(VerifyJob):
     asserts: bool = False
 
     def watch(self, call: Callable[[], Any]) -> Any:
-        from triton import knobs
-
-        with knobs.runtime.scope():
-            knobs.runtime.debug = self.asserts
+        with asserting(self.asserts):
             return super().watch(call)
 
 

@@ -8,7 +8,7 @@ candidate is a job of the executor; this class only orders jobs and turns their 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -39,7 +39,7 @@ from mtmc.judge.jobs import (
     SanitizeJob,
     Sizes,
 )
-from mtmc.judge.measure import GpuTimeJob, LoadCompilerJob, ReferenceJob
+from mtmc.judge.measure import GpuTimeJob, LoadCompilerJob, ReferenceJob, launch_bound
 from mtmc.judge.outcomes import need, only_at_its_sizes, predicted_timing, verdict_of
 from mtmc.judge.static import own_program
 from mtmc.judge.trivial import GpuTrivialJob, Trivial, TrivialJob, merged
@@ -143,7 +143,8 @@ class Judge:
             small, seconds = self.variants[0][0], self.deadlines.verify
             jobs.append(TrivialJob(problem=small, draws=self.draws, precision=self.precision, seconds=seconds))
         if self.measure and not (jobs and self._large):
-            jobs.append(GpuTrivialJob(problem=self.problem, precision=self.precision, seconds=self.deadlines.verify))
+            seconds, shares = self.deadlines.verify, not self._large
+            jobs.append(GpuTrivialJob(problem=self.problem, precision=self.precision, shares=shares, seconds=seconds))
         return merged([future.result() for future in [self.executor.submit(job) for job in jobs]])
 
     @property
@@ -238,12 +239,15 @@ class Judge:
         ours = isinstance(outcome, CompileError) and (outcome.cause != "compile" or by_compiler(outcome.message))
         return verdict_of(outcome) if ours or not self.door.foreign else None
 
-    def _compile(self, program: Program) -> CompileJob:
+    def _compile(self, program: Program, variant: Variant | None = None, asserts: bool = False) -> CompileJob:
+        problem, sizes = variant or (self.problem, None)
         return CompileJob(
-            problem=self.problem,
+            problem=problem,
             source=program.source,
             profile=self.profile,
             door=self.door,
+            sizes=sizes,
+            asserts=asserts,
             seconds=self.deadlines.compile,
         )
 
@@ -280,6 +284,8 @@ class Judge:
 
     def _verified(self, program: Program, targets: Sequence[Variant], seed: int, final: bool) -> list[Any]:
         """Outcome of each target; the first small one and the full size get every usable distribution."""
+        if self.measure and final and not self.door.foreign:  # the GPU need not wait for a compiler
+            wait([self.executor.submit(self._compile(program, target, asserts=True)) for target in targets])
         kind = GpuVerifyJob if self.measure else InterpretJob
         options: dict[str, Any] = {"asserts": final} if self.measure else {}
         jobs = [
@@ -361,7 +367,8 @@ class Judge:
         return [need(outcome, Accuracy) for outcome in outcomes]
 
     def _time(self, program: Program, compiled: Compiled | None, seed: int, final: bool) -> Timing | Verdict:
-        """Measured time; on quiet cores (if these are asked for) when launching decides, known beforehand or afterwards."""
+        """Measured time; on quiet cores (in a search if asked for) where launching decides, known before or afterwards."""
+        quiet = final or self.quiet
         job = GpuTimeJob(
             problem=self.problem,
             source=program.source,
@@ -372,12 +379,12 @@ class Judge:
             seconds=self.deadlines.last(self.baselines) if final else self.deadlines.time,
             budget_s=FINAL_SECONDS if final else self.search_seconds,
             whole=final,
-            alone=final or self.quiet and (compiled is None or compiled.prediction.device_ms < HOST_BOUND_MS),
+            alone=quiet and (compiled is None or compiled.prediction.device_ms < HOST_BOUND_MS),
         )
         if any(name.startswith("compile") for name in job.baselines):  # what fails there fails, and is told, in the next job
             self.executor.submit(LoadCompilerJob(source=program.source, seconds=self.deadlines.compile))
         outcome = self.executor.submit(job).result()
-        if self.quiet and isinstance(outcome, Timing) and outcome.candidate_ms < HOST_BOUND_MS and not job.alone:
+        if quiet and isinstance(outcome, Timing) and not job.alone and launch_bound(outcome, final):
             outcome = self.executor.submit(replace(job, alone=True)).result()
         return outcome if isinstance(outcome, Timing) else verdict_of(outcome)
 

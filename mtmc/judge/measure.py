@@ -336,6 +336,14 @@ class Looks:
             self.next = number * 2 + self.random.randint(0, number)
 
 
+def launch_bound(timing: Timing, either: bool) -> bool:
+    """Whether the candidate's launches decide its time, or (`either`) those of the reference too."""
+    if not either:
+        return timing.candidate_ms < HOST_BOUND_MS
+    sides = ((timing.candidate_ms, timing.host_ms), (timing.reference_ms, timing.reference_host_ms))
+    return any(ms < HOST_BOUND_MS or (host or 0.0) > LAUNCH_BOUND * ms for ms, host in sides)
+
+
 def written(inputs: tuple[Any, ...], call: Callable[[], object]) -> bool:
     """Whether a call of PyTorch operators writes to its inputs, by their version counters."""
     from mtmc.judge.device import tensors

@@ -171,6 +171,9 @@ def test_the_last_judgement_adds_all_sizes() -> None:
     assert [job.draws for job in verify] == [("own", "large"), ("own",), ("own", "large")]
     assert not any(job.fresh for job in verify)  # the process is that of the dynamic checks, which come first
     assert all(job.asserts for job in verify) and executor.jobs[-1].whole
+    before = executor.jobs[: executor.jobs.index(verify[0])]
+    compiled = [job.problem for job in before if isinstance(job, CompileJob) and job.asserts]
+    assert compiled == [job.problem for job in verify], "the GPU does not wait for a compiler"
 
 
 @pytest.mark.parametrize("failure", [Wrong("off"), RuntimeFault("gone", "died"), Timeout("verify", 60), Infra("no memory")])
@@ -194,13 +197,23 @@ def test_short_candidates_are_timed_on_quiet_cores() -> None:
     assert [job.alone for job in loud.jobs if isinstance(job, GpuTimeJob)] == [False, True], "the last one still waits"
 
 
+def test_the_last_judgement_waits_for_quiet_cores_where_launching_decides_on_either_side() -> None:
+    def waited(**times: float) -> list[bool]:
+        executor = Scripted(answers(GpuTimeJob=replace(timing(0.5), **times)))
+        assert isinstance(measuring(executor).final(PROGRAM), Verified)
+        return [job.alone for job in executor.jobs if isinstance(job, GpuTimeJob)]
+
+    assert waited(host_ms=0.6, reference_host_ms=1.1) == [False]
+    assert waited(host_ms=1.0) == waited(reference_host_ms=2.0) == waited(reference_ms=0.1) == [False, True]
+
+
 def test_the_last_judgement_is_fresh_in_every_way() -> None:
     executor = Scripted(answers())
     assert isinstance(measuring(executor, seed=5).final(PROGRAM), Verified)
     gpu = [job for job in executor.jobs if job.kind == "gpu" and not isinstance(job, ReferenceJob)]
     assert gpu[0].fresh and not any(job.fresh for job in gpu[1:])  # one new process for all of it
     assert all(job.seed == 5 + FINAL_SEED for job in gpu if not job.idle)
-    assert gpu[-1].alone and gpu[-1].baselines == ("compile-default",)
+    assert gpu[-1].baselines == ("compile-default",)
     assert isinstance(gpu[-2], LoadCompilerJob) and gpu[-2].idle, "others have the GPU meanwhile"
 
 
