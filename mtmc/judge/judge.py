@@ -284,8 +284,9 @@ class Judge:
 
     def _verified(self, program: Program, targets: Sequence[Variant], seed: int, final: bool) -> list[Any]:
         """Outcome of each target; the first small one and the full size get every usable distribution."""
-        if self.measure and final and not self.door.foreign:  # the GPU need not wait for a compiler
-            wait([self.executor.submit(self._compile(program, target, asserts=True)) for target in targets])
+        if self.measure and not self.door.foreign:  # the GPU need not wait for a compiler
+            new = [target for target in targets if final or target[0] is not self.problem]
+            wait([self.executor.submit(self._compile(program, target, asserts=final)) for target in new])
         kind = GpuVerifyJob if self.measure else InterpretJob
         options: dict[str, Any] = {"asserts": final} if self.measure else {}
         jobs = [
