@@ -34,10 +34,9 @@ def adopt_orphans() -> None:
 def descendants(pid: int) -> list[int]:
     """Processes below `pid`, itself not included; zombies included. Empty where there is no /proc."""
     below = defaultdict(list)
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):
-            fields = entry.read_text(errors="replace").rpartition(")")[2].split()
-            below[int(fields[1])].append(int(entry.parent.name))
+    for name in filter(str.isdecimal, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
+            below[int(file.read().rpartition(b")")[2].split()[1])].append(int(name))
     found, waiting = [], list(below[pid])
     while waiting:
         found.append(waiting.pop())
