@@ -61,7 +61,7 @@ def test_indentation_does_not_count():
 
 
 def test_a_changed_line_counts_on_both_sides(program):
-    edit = through(program, changed(program, "launch_mul", "BLOCK = 256", "BLOCK = 512"))
+    edit = through(program, changed(program, "launch_mul", "BLOCK = 512", "BLOCK = 1024"))
     assert (edit.added, edit.removed) == (1, 1)
     edit = through(program, with_line(program, "assert numel > 0"))
     assert (edit.added, edit.removed) == (1, 0)
@@ -118,7 +118,7 @@ def test_a_dead_kernel_goes_free_and_a_used_one_stays(program):
 
 OUTSIDE = {
     "another kernel": ("gelu_kernel", "mask=mask", "mask=None", "touches gelu_kernel"),
-    "another launcher": ("launch_gelu", "BLOCK = 256", "BLOCK = 512", "touches launch_gelu"),
+    "another launcher": ("launch_gelu", "BLOCK = 512", "BLOCK = 1024", "touches launch_gelu"),
     "a library function": ("op_gelu", "0.5 *", "0.25 *", "touches op_gelu"),
     "the reference": ("Model", "* 0.5", "* 0.25", "touches Model"),
     "supports": ("supports", "return False", "return True", "touches supports"),
@@ -143,7 +143,7 @@ def test_the_fast_path_may_change(program):
 
 
 def test_an_action_on_the_model_may_change_units_but_not_the_reference(program):
-    for region, old, new in (("gelu_kernel", "mask=mask", "mask=None"), ("launch_gelu", "BLOCK = 256", "BLOCK = 512")):
+    for region, old, new in (("gelu_kernel", "mask=mask", "mask=None"), ("launch_gelu", "BLOCK = 512", "BLOCK = 1024")):
         assert through(program, changed(program, region, old, new), MODEL).changed_lines
     for region in ("Model", "supports", "config"):
         name = next(n for n, case in OUTSIDE.items() if case[0] == region)

@@ -109,7 +109,7 @@ def batch_norm_rstd_kernel(batch_norm_var_ptr, out_ptr, numel, BLOCK: tl.constex
 def launch_batch_norm_rstd(batch_norm_var):
     out = torch.empty(batch_norm_var.shape, dtype=batch_norm_var.dtype, device=batch_norm_var.device)
     numel = out.numel()
-    BLOCK = 256
+    BLOCK = 512
     grid = (triton.cdiv(numel, BLOCK),)
     batch_norm_rstd_kernel[grid](batch_norm_var, out, numel, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
@@ -133,7 +133,7 @@ def launch_batch_norm_normal(x0_, batch_norm_mean_view, batch_norm_rstd_view):
     out = torch.empty(x0_.shape, dtype=x0_.dtype, device=x0_.device)
     size_1 = out.shape[1]
     cols = out.shape[2]
-    BLOCK = 256
+    BLOCK = 512
     grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
     batch_norm_normal_kernel[grid](x0_, batch_norm_mean_view, batch_norm_rstd_view, out, cols, size_1, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
@@ -156,7 +156,7 @@ def launch_batch_norm_scaled(batch_norm_normal, p_case0_norm_weight_view):
     out = torch.empty(batch_norm_normal.shape, dtype=batch_norm_normal.dtype, device=batch_norm_normal.device)
     size_1 = out.shape[1]
     cols = out.shape[2]
-    BLOCK = 256
+    BLOCK = 512
     grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
     batch_norm_scaled_kernel[grid](batch_norm_normal, p_case0_norm_weight_view, out, cols, size_1, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
@@ -179,7 +179,7 @@ def launch_batch_norm(batch_norm_scaled, p_case0_norm_bias_view):
     out = torch.empty(batch_norm_scaled.shape, dtype=batch_norm_scaled.dtype, device=batch_norm_scaled.device)
     size_1 = out.shape[1]
     cols = out.shape[2]
-    BLOCK = 256
+    BLOCK = 512
     grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
     batch_norm_kernel[grid](batch_norm_scaled, p_case0_norm_bias_view, out, cols, size_1, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
@@ -198,7 +198,7 @@ def batch_norm_running_mean_kernel(b_case0_norm_running_mean_ptr, batch_norm_mea
 def launch_batch_norm_running_mean(b_case0_norm_running_mean, batch_norm_mean):
     out = torch.empty(b_case0_norm_running_mean.shape, dtype=b_case0_norm_running_mean.dtype, device=b_case0_norm_running_mean.device)
     numel = out.numel()
-    BLOCK = 256
+    BLOCK = 512
     grid = (triton.cdiv(numel, BLOCK),)
     batch_norm_running_mean_kernel[grid](b_case0_norm_running_mean, batch_norm_mean, out, numel, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
@@ -217,7 +217,7 @@ def batch_norm_running_var_kernel(b_case0_norm_running_var_ptr, batch_norm_var_p
 def launch_batch_norm_running_var(b_case0_norm_running_var, batch_norm_var, batch_norm_count):
     out = torch.empty(b_case0_norm_running_var.shape, dtype=b_case0_norm_running_var.dtype, device=b_case0_norm_running_var.device)
     numel = out.numel()
-    BLOCK = 256
+    BLOCK = 512
     grid = (triton.cdiv(numel, BLOCK),)
     batch_norm_running_var_kernel[grid](b_case0_norm_running_var, batch_norm_var, batch_norm_count, out, numel, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
@@ -235,7 +235,7 @@ def relu_kernel(batch_norm_ptr, out_ptr, numel, BLOCK: tl.constexpr):
 def launch_relu(batch_norm):
     out = torch.empty(batch_norm.shape, dtype=batch_norm.dtype, device=batch_norm.device)
     numel = out.numel()
-    BLOCK = 256
+    BLOCK = 512
     grid = (triton.cdiv(numel, BLOCK),)
     relu_kernel[grid](batch_norm, out, numel, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out

@@ -90,7 +90,7 @@ def linear_kernel(linear_product_ptr, p_case0_fc_bias_ptr, out_ptr, cols, BLOCK:
 def launch_linear(linear_product, p_case0_fc_bias):
     out = torch.empty(linear_product.shape, dtype=linear_product.dtype, device=linear_product.device)
     cols = out.shape[1]
-    BLOCK = 256
+    BLOCK = 512
     grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
     linear_kernel[grid](linear_product, p_case0_fc_bias, out, cols, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
@@ -108,7 +108,7 @@ def gelu_kernel(linear_ptr, out_ptr, numel, BLOCK: tl.constexpr):
 def launch_gelu(linear):
     out = torch.empty(linear.shape, dtype=linear.dtype, device=linear.device)
     numel = out.numel()
-    BLOCK = 256
+    BLOCK = 512
     grid = (triton.cdiv(numel, BLOCK),)
     gelu_kernel[grid](linear, out, numel, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out

@@ -141,7 +141,7 @@ def mul_kernel(permute_copy_ptr, y0_ptr, out_ptr, cols, BLOCK: tl.constexpr):
 def launch_mul(permute_copy, y0):
     out = torch.empty(permute_copy.shape, dtype=permute_copy.dtype, device=permute_copy.device)
     cols = out.shape[1]
-    BLOCK = 256
+    BLOCK = 512
     grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
     mul_kernel[grid](permute_copy, y0, out, cols, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out

@@ -1,5 +1,6 @@
 """Elementwise: out[i] = f(a[i], b[i], …), in a flat index, or in rows where an operand is broadcast.
 
+A block of one warp has 512 elements: with fewer, how fast blocks start decides; with more an H200 was not faster.
 `operand` stands for each input, `operand_index` for its offset, `body()` for the formula; the lowering splices them in.
 """
 
@@ -27,7 +28,7 @@ def flat_kernel(operand_ptr, out_ptr, numel, BLOCK: tl.constexpr):
 def launch_flat(operand):
     out = torch.empty(SHAPE, dtype=DTYPE, device=DEVICE)
     numel = out.numel()
-    BLOCK = 256
+    BLOCK = 512
     grid = (triton.cdiv(numel, BLOCK),)
     flat_kernel[grid](operand, out, numel, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
@@ -48,7 +49,7 @@ def rows_kernel(operand_ptr, out_ptr, cols, BLOCK: tl.constexpr):
 def launch_rows(operand):
     out = torch.empty(SHAPE, dtype=DTYPE, device=DEVICE)
     cols = COLS
-    BLOCK = 256
+    BLOCK = 512
     grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
     rows_kernel[grid](operand, out, cols, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
