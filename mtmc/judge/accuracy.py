@@ -62,6 +62,7 @@ RULES = {
     "bf16": Rule("bf16", extra=2.0**-7),
 }
 
+
 NO_ORACLE = Rule("no oracle", slack=64 * UNITS["float32"])  # against the reference itself
 
 
@@ -230,6 +231,13 @@ def measured(found: Iterable[Errors]) -> Accuracy:
         )
         for e in found
     )
+
+
+def inexact(leaf: Any) -> bool:
+    """Whether a leaf is judged by its errors: a tensor with floating or complex elements."""
+    import torch
+
+    return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex()) and leaf.numel() > 0
 
 
 def exact(name: str, y: torch.Tensor, r: torch.Tensor) -> Wrong | None:

@@ -265,6 +265,33 @@ def test_the_oracle_by_slices_equals_the_whole(request: pytest.FixtureRequest) -
     assert isinstance(found, Accuracy) and "no room" in found.skipped[0]
 
 
+CLOSED = """m = self.m = nn.Linear(10, 10)
+        self.f = lambda x: m(x)"""
+
+
+def test_functions_that_a_model_keeps_run_in_the_oracle_whole_and_by_slices(request: pytest.FixtureRequest) -> None:
+    case = problem("return self.f(x)", CLOSED, "torch.rand(33, 10)")
+    whole = verified(case, "return self.f(x)")
+    request.getfixturevalue("little_room")
+    sliced = verified(case, "return self.f(x)")
+    for found in (whole, sliced):
+        assert isinstance(found, Accuracy) and not found.skipped and 0 < found.reference_error < 1e-6
+
+
+@pytest.mark.usefixtures("little_room")
+def test_without_an_oracle_of_slices_the_reference_itself_is_compared_with() -> None:
+    assertion = "assert x.dtype == torch.float32, 'fp32 only'; "
+    case = problem(assertion + "return x * 3", inputs="torch.rand(33, 10)")
+    found = verified(case, "return x * 3")
+    assert isinstance(found, Accuracy)
+    assert found.skipped == ("no fp64 oracle (fp32 only); compared with the reference itself",)
+    assert check_of(verified(case, "return x * 3.001")) == "values"
+    late = problem(
+        "assert x.dtype == torch.float32 or x[0, 0] < 0.5; return x * 3", inputs="torch.arange(330.).view(33, 10)"
+    )
+    assert check_of(verified(late, "y = x * 3; y[-1] += 1; return y")) == "values", "rows past the failure are compared too"
+
+
 def test_other_weights_catch_an_affine_step_that_is_left_out() -> None:
     case = problem("return F.layer_norm(x, (10,), self.w)", "self.w = nn.Parameter(torch.ones(10))")
     assert passes(verified(case, "return F.layer_norm(x, (10,), self.w)", ("own", draws.WEIGHTS)))
