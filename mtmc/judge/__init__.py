@@ -9,7 +9,7 @@
 | `jobs` | what a worker does: compile, interpret, verify, observe |
 | `door`, `candidate`, `pretence` | what a candidate file is, the way to its code, and CPU tensors that pass for CUDA ones |
 | `verify`, `observed`, `forms`, `draws` | correctness: both sides called, what is watched, inputs |
-| `accuracy`, `oracle`, `copies` | the rule, the fp64 oracle, copies of models |
+| `accuracy`, `oracle`, `conditioning`, `copies` | the rule, the fp64 oracle, how far its results move, copies of models |
 | `measure`, `timing`, `baselines`, `clocks` | interleaved measurement: jobs, rounds, what else is timed, NVML |
 | `dynamic` | checks around calls: memory, contents, launches, streams, what must stay as it was |
 | `standin`, `resources`, `reach` | compiling for a GPU that is not there; whether 32 bits do for the indices |

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 RANDOM = ("native_dropout", "bernoulli", "bernoulli_", "rand_like", "randn_like", "uniform_", "normal_", "rand", "randn")
 SMALL = 1 << 30  # bytes of fp64 work that never matter
 ENDS = 64  # parts of the batch of which the first and the last show whether it is separable
+STEP = 2.0**-23  # by which inputs are nudged: eps of fp32, in which kernels compute on narrower inputs too
 NEED = 4  # bytes of fp64 work per byte the reference allocates: twice the width, and as much again for temporaries
 
 
@@ -72,6 +73,25 @@ def widened(tree: Any) -> Any:
         return x.double() if x.is_floating_point() else x.to(torch.complex128) if x.is_complex() else x
 
     return tree_map_only(torch.Tensor, wide, tree)
+
+
+def nudged(tree: Any, seed: int) -> Any:
+    """`widened`, with every floating and complex element multiplied by 1 + STEP or 1 - STEP, drawn from the seed."""
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    generators: dict[torch.device, torch.Generator] = {}
+
+    def moved(x: torch.Tensor) -> torch.Tensor:
+        if not (x.is_floating_point() or x.is_complex()):
+            return x
+        step = min(STEP, torch.finfo(x.dtype).eps)
+        generator = generators.setdefault(x.device, torch.Generator(x.device).manual_seed(seed))
+        factors = torch.empty_like(x, dtype=torch.float64, requires_grad=False).bernoulli_(0.5, generator=generator)
+        factors.mul_(2 * step).add_(1 - step)
+        return factors * x if x.is_complex() else factors.mul_(x.detach())
+
+    return tree_map_only(torch.Tensor, moved, tree)
 
 
 def widened_model(model: torch.nn.Module) -> torch.nn.Module:
@@ -132,9 +152,9 @@ class Oracle:
         """The results of every piece. Raises NoOracle at any of them."""
         return map(self.part, self.pieces)
 
-    def part(self, piece: Piece) -> Part:
-        """The results of a piece. Raises NoOracle."""
-        found = whole(self.model, _slice(self.inputs, piece), self.seed)
+    def part(self, piece: Piece, nudge: int | None = None) -> Part:
+        """The results of a piece, or those for inputs `nudged` with the seed `nudge`. Raises NoOracle."""
+        found = whole(self.model, _slice(self.inputs, piece), self.seed, nudge)
         return found if piece.stop is None else Part(found.result, {}, piece.start, piece.stop)
 
 
@@ -155,17 +175,18 @@ def planned(model: torch.nn.Module, inputs: tuple[Any, ...], result: Any, refere
     return Oracle(model, inputs, seed, pieces or (Piece(),))
 
 
-def whole(model: torch.nn.Module, inputs: tuple[Any, ...], seed: int) -> Part:
-    """One fp64 call. Raises NoOracle."""
+def whole(model: torch.nn.Module, inputs: tuple[Any, ...], seed: int, nudge: int | None = None) -> Part:
+    """One fp64 call, on inputs `nudged` with the seed `nudge` if there is one. Raises NoOracle."""
     import torch
 
     before = torch.get_default_dtype()
     try:
         double = widened_model(model)
+        given = widened(inputs) if nudge is None else nudged(inputs, nudge)
         torch.manual_seed(seed)
         torch.set_default_dtype(torch.float64)
         with torch.no_grad(), DrawsAs(working_dtype(model, inputs)):
-            result = double(*widened(inputs))
+            result = double(*given)
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise NoOracle(NO_FIT) from error
     except Exception as error:  # an operation without fp64, a dtype fixed or asserted in the user's code

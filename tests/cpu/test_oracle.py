@@ -1,4 +1,4 @@
-"""The fp64 oracle: copies that lead nowhere else, and what it says where it cannot run."""
+"""The fp64 oracle: copies that lead nowhere else, what it says where it cannot run, and how far its results move."""
 
 import functools
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn as nn
 
-from mtmc.judge import oracle
+from mtmc.judge import conditioning, oracle
 from mtmc.judge.copies import duplicate
-from mtmc.judge.oracle import NoOracle
+from mtmc.judge.oracle import NoOracle, Oracle, Piece
 
 
 class Closed(nn.Module):
@@ -93,3 +93,34 @@ def test_a_reference_that_cannot_run_in_fp64_says_so_by_whatever_it_raises(error
     assert torch.get_default_dtype() == torch.float32
     with pytest.raises(NoOracle, match="no room"):
         oracle.whole(Picky(torch.OutOfMemoryError("CUDA out of memory")), (torch.rand(3),), 0)
+
+
+def test_nudged_inputs_are_off_by_a_rounding() -> None:
+    x = torch.rand(7, 5).t() + 1
+    ids, half, exact = torch.arange(3), torch.ones(100, dtype=torch.bfloat16), torch.ones(100, dtype=torch.float64)
+    y, (same, narrow, wide) = oracle.nudged((x, [ids, half, exact]), 3)
+    assert same is ids and y.dtype == narrow.dtype == torch.float64 and y.stride() == x.stride()
+    signs = (y / x.double() - 1) / 2**-23
+    assert torch.allclose(signs.abs(), torch.ones(()).double(), rtol=1e-6) and 0 < (signs > 0).sum() < 35
+    assert set(((narrow - 1) / 2**-23).tolist()) == {1.0, -1.0} == set(((wide - 1) / 2**-52).tolist())
+    assert torch.equal(y, oracle.nudged((x,), 3)[0]) and not torch.equal(y, oracle.nudged((x,), 4)[0])
+
+
+@pytest.mark.parametrize("pieces", [(Piece(),), (Piece(frozenset([0]), 0, 3), Piece(frozenset([0]), 3, 10))])
+def test_what_a_rounding_of_the_inputs_changes_is_measured(pieces: tuple[Piece, ...]) -> None:
+    class Exponential(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.exp(x)
+
+    found = conditioning.allowances(Oracle(Exponential(), (torch.full((10, 100), 20.0),), 0, pieces))["output"]
+    wanted = conditioning.ROUNDINGS * 20 * 2**-23  # x·(1 ± u) changes exp(x) by x·u
+    assert found.norm == pytest.approx(wanted, rel=1e-4) and found.element == pytest.approx(wanted, rel=1e-4)
+
+
+def test_a_threshold_is_no_conditioning() -> None:
+    class Threshold(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.where(x > 0.5, x, 0), x * 3
+
+    jump, slope = conditioning.allowances(Oracle(Threshold(), (torch.full((100,), 0.5),), 0)).values()
+    assert (jump.norm, jump.element) == (0, 0) and slope.norm > 0
