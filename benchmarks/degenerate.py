@@ -76,7 +76,7 @@ def _buffers_written(made: Trials) -> int:
     """How many buffers a call changes: the judge compares them beside the outputs."""
     import torch
 
-    from mtmc.judge.verify import observe
+    from mtmc.judge.observed import observe
 
     seen = observe(lambda: made.model(*made.inputs), made.model, made.inputs, 0)
     return sum(not torch.equal(seen.buffers[name], buffer) for name, buffer in made.model.named_buffers())

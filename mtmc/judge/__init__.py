@@ -8,7 +8,8 @@
 | `faults` | exceptions into Verdicts |
 | `jobs` | what a worker does: compile, interpret, verify, observe |
 | `door`, `candidate`, `pretence` | what a candidate file is, the way to its code, and CPU tensors that pass for CUDA ones |
-| `verify`, `draws`, `oracle`, `accuracy`, `forms` | correctness: what is watched, inputs, the fp64 oracle, the rule |
+| `verify`, `observed`, `forms`, `draws` | correctness: both sides called, what is watched, inputs |
+| `accuracy`, `oracle`, `conditioning`, `copies` | the rule, the fp64 oracle, how far its results move, copies of models |
 | `measure`, `timing`, `baselines`, `clocks` | interleaved measurement: jobs, rounds, what else is timed, NVML |
 | `dynamic` | checks around calls: memory, contents, launches, streams, what must stay as it was |
 | `standin`, `resources`, `reach` | compiling for a GPU that is not there; whether 32 bits do for the indices |

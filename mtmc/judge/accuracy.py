@@ -7,7 +7,8 @@ With the fp64 oracle o, the reference r (eager, default flags) and the candidate
     t = max(1e-4 for fp32, 1e-2 for fp16 and bf16, 2 × the largest |r − o| / (1 + |o|), 8·extra·rms(o))
 
 On inputs that only look for wrong masks, constants and overflow (`draws.PROBES`: tiny, large, structured ones, far from what
-a problem is about), 2⁻¹³ is added on the right: a formula as good as eager's on the file's own inputs may cancel there.
+a problem is about), 2⁻¹³ is added on the right: a formula as good as eager's on the file's own inputs may cancel there. If
+that is not enough, what the reference's own conditioning explains is added too (`conditioning`).
 
 `extra` is 0 for `strict`. `tf32` and `bf16` add the unit round-off of two rounded operands (2·2⁻¹¹ and 2·2⁻⁸). NaN and Inf
 must sit where the reference has them. Integer and bool outputs are compared exactly with the reference; so a tie in an
@@ -62,6 +63,16 @@ RULES = {
     "bf16": Rule("bf16", extra=2.0**-7),
 }
 
+
+@dataclass(frozen=True)
+class Allowance:
+    """What an ill-conditioned reference adds to the limits of the norm and of the elements: see `conditioning`."""
+
+    norm: float = 0.0
+    element: float = 0.0
+
+
+NOTHING = Allowance()
 NO_ORACLE = Rule("no oracle", slack=64 * UNITS["float32"])  # against the reference itself
 
 
@@ -168,7 +179,7 @@ class Errors:
         rms = sqrt(self.oracle_sq / max(self.count, 1))
         return max(FLOORS[self.dtype], 2 * self.reference_scaled, 8 * (rule.extra + rule.slack) * rms)
 
-    def failure(self, rule: Rule) -> Wrong | None:
+    def failure(self, rule: Rule, allowed: Allowance = NOTHING) -> Wrong | None:
         """What the rule says of the chunks added so far; None when it holds.
 
         Where the reference itself has no digit right (a mean that is 0 but for rounding) the relative norm compares noise
@@ -176,7 +187,7 @@ class Errors:
         """
         if self.strange:
             return Wrong(f"{self.name}: {self.strange}", "nan")
-        limit, tolerance = self.norm_limit(rule), self.element_limit(rule)
+        limit, tolerance = self.norm_limit(rule) + allowed.norm, self.element_limit(rule) + allowed.element
         message = ""
         if self.candidate_error > limit and self.reference_error < 1:
             message = f"relative error {self.candidate_error:.2e} is above {limit:.2e}"
@@ -230,6 +241,13 @@ def measured(found: Iterable[Errors]) -> Accuracy:
         )
         for e in found
     )
+
+
+def inexact(leaf: Any) -> bool:
+    """Whether a leaf is judged by its errors: a tensor with floating or complex elements."""
+    import torch
+
+    return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex()) and leaf.numel() > 0
 
 
 def exact(name: str, y: torch.Tensor, r: torch.Tensor) -> Wrong | None:

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import BadInput
+from mtmc.judge.copies import duplicate
 from mtmc.judge.device import free_bytes, peak_above, tensors
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _channels_last(model: torch.nn.Module, inputs: tuple[Any, ...]) -> Call:
     def converted(x: torch.Tensor) -> torch.Tensor:
         return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
-    twin = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    twin = duplicate(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     given = tree_map_only(torch.Tensor, converted, inputs)
     return lambda: twin(*given)
 

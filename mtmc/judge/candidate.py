@@ -9,7 +9,6 @@ the candidate's fault.
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import inspect
 import os
@@ -22,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from mtmc.judge.copies import duplicate
 from mtmc.judge.device import synchronize
 from mtmc.judge.door import Door
 from mtmc.problem import Problem, construct
@@ -80,8 +80,7 @@ def _import(name: str, path: str) -> ModuleType:
 
 def build(module: ModuleType, reference: torch.nn.Module) -> Built:
     """Our own `ModelNew` with the reference's state: parameters are the same tensors, everything else is a copy."""
-    shared = {id(parameter): parameter for parameter in reference.parameters()}
-    model = copy.deepcopy(reference, memo=dict(shared))
+    model = duplicate(reference, {id(p): p for p in reference.parameters()})
     model.__class__ = _new_class(module)
     return Built(model, model.kernels)  # type: ignore[arg-type]
 
@@ -153,7 +152,7 @@ def _of_function(function: Callable[..., Any], reference: torch.nn.Module) -> to
     def forward(self: torch.nn.Module, *inputs: Any) -> Any:
         return _call_function(function, self, inputs)
 
-    model = copy.deepcopy(reference, memo={id(p): p for p in reference.parameters()})
+    model = duplicate(reference, {id(p): p for p in reference.parameters()})
     model.__class__ = type("FunctionModel", (torch.nn.Module,), {"forward": forward})
     return model
 

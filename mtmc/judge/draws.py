@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mtmc.judge.accuracy import dtype_name
+from mtmc.judge.copies import duplicate
 from mtmc.judge.device import tensors
 from mtmc.problem import Instance, Problem, instantiate
 
@@ -131,7 +132,7 @@ def _sound(problem: Problem, draw: str, seed: int) -> bool:
     torch.manual_seed(seed)
     try:
         with torch.no_grad():
-            outputs = tensors(copy.deepcopy(instance.model)(*copy.deepcopy(instance.inputs)))
+            outputs = tensors(duplicate(instance.model)(*copy.deepcopy(instance.inputs)))
     except (RuntimeError, ValueError, IndexError, AssertionError):  # how PyTorch refuses a value outside a domain
         return False
     if draw == MISSING:
@@ -145,7 +146,7 @@ def _exact_enough(instance: Instance, outputs: list[torch.Tensor], seed: int) ->
 
     try:
         exacts = tensors(oracle.whole(instance.model, instance.inputs, seed).result)
-    except (RuntimeError, TypeError):
+    except oracle.NoOracle:
         return True
     for r, o in zip(outputs, exacts, strict=True):
         limit, norm = DIGITS.get(dtype_name(r)), float(o.norm()) if o.is_floating_point() else 0.0

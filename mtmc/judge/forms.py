@@ -22,6 +22,13 @@ def leaves(tree: Any) -> Iterator[Any]:
         yield tree
 
 
+def named(result: Any, buffers: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Everything of a call that is compared by value, with the name it has in messages."""
+    found = list(leaves(result))
+    yield from ((f"output {i}" if len(found) > 1 else "output", leaf) for i, leaf in enumerate(found))
+    yield from ((f"buffer {name}", buffer) for name, buffer in buffers.items())
+
+
 def skeleton(tree: Any) -> str:
     """The form as text: `tuple(leaf, dict(a=leaf))`."""
     kind = _kind(tree)

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.judge import candidate, forms
 from mtmc.judge.device import tensors
+from mtmc.judge.observed import Observed, observe
 from mtmc.judge.parcels import Post, Strange
-from mtmc.judge.verify import Observed, Verifier, observe
+from mtmc.judge.verify import Verifier
 from mtmc.judge.wire import plain
 from mtmc.verdict import Accuracy, RuntimeFault, Verdict, Wrong
 

@@ -40,13 +40,13 @@ from mtmc.judge.jobs import (
     Sizes,
 )
 from mtmc.judge.measure import GpuTimeJob, LoadCompilerJob, ReferenceJob, launch_bound
-from mtmc.judge.outcomes import need, only_at_its_sizes, predicted_timing, verdict_of
+from mtmc.judge.outcomes import need, only_at_its_sizes, predicted_timing, refused, verdict_of
 from mtmc.judge.static import own_program
 from mtmc.judge.trivial import GpuTrivialJob, Trivial, TrivialJob, merged
 from mtmc.problem import Problem
 from mtmc.program import Program
 from mtmc.shrink import largest
-from mtmc.verdict import Accuracy, CompileError, Rejected, RuntimeFault, Timing, Verdict, Verified, Wrong, rejection
+from mtmc.verdict import Accuracy, CompileError, Rejected, Timing, Verdict, Verified, Wrong, rejection
 
 Variant = tuple[Problem, Sizes]
 Check = Callable[[Problem, Program], Rejected | None]
@@ -263,18 +263,20 @@ class Judge:
             return Accuracy(0.0, 0.0, (), (NO_VARIANT,))
         outcomes = self._verified(program, targets, seed, final)
         own = outcomes[-1] if targets[-1][0] is self.problem else None
-        refusals = [o for o in outcomes if isinstance(o, RuntimeFault) and o.cause == "refused"]
+        refusals = [o for o in outcomes if refused(o)]
         if refusals and self.aligned:
             outcomes = [o for o in outcomes if o not in refusals] + self._verified(program, [self.aligned], seed, final)
         if self.door.foreign and any(isinstance(o, Accuracy) for o in outcomes):
-            outcomes = [o for o in outcomes if not (isinstance(o, RuntimeFault) and o.cause == "refused")]
-        failures = [outcome for outcome in outcomes if not isinstance(outcome, Accuracy)]
-        if failures:
+            outcomes = [o for o in outcomes if not refused(o)]
+        if failures := [outcome for outcome in outcomes if not isinstance(outcome, Accuracy)]:
             return only_at_its_sizes(own, failures) or verdict_of(failures[0])
-        notes = tuple(dict.fromkeys(f"other sizes: refused by the program itself ({r.message})" for r in refusals))
-        if any(NO_FIT in o.skipped for o in outcomes):
-            outcomes += self._verified_where_it_fits(program, seed)
-        total = combined(outcomes)
+        no_fit = any(NO_FIT in o.skipped for o in outcomes)
+        more = self._verified_where_it_fits(program, seed) if no_fit else []
+        if failures := [o for o in more if not isinstance(o, Accuracy) and not refused(o)]:
+            return verdict_of(failures[0])
+        refusals += [o for o in more if refused(o)]
+        total = combined(o for o in (*outcomes, *more) if isinstance(o, Accuracy))
+        notes = dict.fromkeys(f"other sizes: refused by the program itself ({r.message})" for r in refusals)
         return replace(total, skipped=(*total.skipped, *notes))
 
     @property
@@ -320,7 +322,7 @@ class Judge:
         cheap = self.small or self.measure and not self._large
         for problem, sizes in own + smaller if cheap else smaller + own * self.measure:
             outcome = self.executor.submit(self._observing(program, problem, sizes, seed)).result()
-            if isinstance(outcome, RuntimeFault) and outcome.cause == "refused":
+            if refused(outcome):
                 continue
             if isinstance(outcome, Observations) and self.sanitize:
                 outcome = self._sanitized(program, problem, sizes, seed, outcome)
@@ -361,11 +363,10 @@ class Judge:
         (found,) = self._verified(program, [smallest], seed, False)
         return found if isinstance(found, Wrong) and found.check == "nan" else None
 
-    def _verified_where_it_fits(self, program: Program, seed: int) -> list[Accuracy]:
-        """Accuracy at the largest sizes that leave room for an fp64 oracle; nothing where SIZES would be needed."""
+    def _verified_where_it_fits(self, program: Program, seed: int) -> list[Any]:
+        """Outcome at the largest sizes that leave room for an fp64 oracle; none where SIZES would be needed."""
         variant = largest(self.problem, ORACLE_ELEMENTS) if self.door.foreign or "SIZES = {}" in program.source else None
-        outcomes = self._verified(program, [(variant, None)], seed, True) if variant else []
-        return [need(outcome, Accuracy) for outcome in outcomes]
+        return self._verified(program, [(variant, None)], seed, True) if variant else []
 
     def _time(self, program: Program, compiled: Compiled | None, seed: int, final: bool) -> Timing | Verdict:
         """Measured time; on quiet cores (in a search if asked for) where launching decides, known before or afterwards."""

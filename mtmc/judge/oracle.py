@@ -7,7 +7,6 @@ way.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
@@ -15,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mtmc.judge import forms
+from mtmc.judge.accuracy import NO_FIT
+from mtmc.judge.copies import Memo, duplicate
 from mtmc.judge.device import free_bytes, tensors
 
 if TYPE_CHECKING:
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
 RANDOM = ("native_dropout", "bernoulli", "bernoulli_", "rand_like", "randn_like", "uniform_", "normal_", "rand", "randn")
 SMALL = 1 << 30  # bytes of fp64 work that never matter
 ENDS = 64  # parts of the batch of which the first and the last show whether it is separable
+STEP = 2.0**-23  # by which inputs are nudged: eps of fp32, in which kernels compute on narrower inputs too
 NEED = 4  # bytes of fp64 work per byte the reference allocates: twice the width, and as much again for temporaries
+
+
+class NoOracle(Exception):
+    """The reference cannot run in fp64, or there is no room for it; the message is the report's note on that."""
 
 
 class DrawsAs(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -68,14 +75,35 @@ def widened(tree: Any) -> Any:
     return tree_map_only(torch.Tensor, wide, tree)
 
 
+def nudged(tree: Any, seed: int) -> Any:
+    """`widened`, with every floating and complex element multiplied by 1 + STEP or 1 - STEP, drawn from the seed."""
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    generators: dict[torch.device, torch.Generator] = {}
+
+    def moved(x: torch.Tensor) -> torch.Tensor:
+        if not (x.is_floating_point() or x.is_complex()):
+            return x
+        step = min(STEP, torch.finfo(x.dtype).eps)
+        generator = generators.setdefault(x.device, torch.Generator(x.device).manual_seed(seed))
+        factors = torch.empty_like(x, dtype=torch.float64, requires_grad=False).bernoulli_(0.5, generator=generator)
+        factors.mul_(2 * step).add_(1 - step)
+        return factors * x if x.is_complex() else factors.mul_(x.detach())
+
+    return tree_map_only(torch.Tensor, moved, tree)
+
+
 def widened_model(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy in fp64, tensors kept as plain attributes included."""
-    double = copy.deepcopy(model).double()
-    for module in double.modules():
-        for name, value in vars(module).items():
-            if not name.startswith("_"):
-                vars(module)[name] = widened(value)
-    return double
+    """A copy with every tensor that it holds in fp64: parameters, buffers, other attributes, functions among these."""
+    import torch
+
+    memo: Memo = {}
+    double = duplicate(model, memo)
+    for held in list(memo.values()):
+        if isinstance(held, torch.Tensor):
+            held.data = widened(held.data)  # in place: whoever holds it sees it
+    return double.double()
 
 
 def working_dtype(model: torch.nn.Module, inputs: tuple[Any, ...]) -> torch.dtype:
@@ -97,17 +125,73 @@ class Part:
     start: int = 0
     stop: int | None = None
 
+    def leaves(self) -> Iterator[tuple[str, Any]]:
+        """What is compared by value, by name."""
+        return forms.named(self.result, self.buffers)
 
-def whole(model: torch.nn.Module, inputs: tuple[Any, ...], seed: int) -> Part:
-    """One fp64 call. Raises what the model raises, OutOfMemoryError among it."""
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows `start:stop` of the inputs that carry the batch, by position; of none of them, and no rows: everything."""
+
+    carriers: frozenset[int] = frozenset()
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """The reference in fp64 on one set of inputs, under one seed, in pieces that fit."""
+
+    model: torch.nn.Module
+    inputs: tuple[Any, ...]
+    seed: int
+    pieces: tuple[Piece, ...] = (Piece(),)
+
+    def parts(self) -> Iterator[Part]:
+        """The results of every piece. Raises NoOracle at any of them."""
+        return map(self.part, self.pieces)
+
+    def part(self, piece: Piece, nudge: int | None = None) -> Part:
+        """The results of a piece, or those for inputs `nudged` with the seed `nudge`. Raises NoOracle."""
+        found = whole(self.model, _slice(self.inputs, piece), self.seed, nudge)
+        return found if piece.stop is None else Part(found.result, {}, piece.start, piece.stop)
+
+
+def planned(model: torch.nn.Module, inputs: tuple[Any, ...], result: Any, reference_bytes: int, seed: int) -> Oracle:
+    """The oracle whole where that is modest; else by slices; else whole where it fits. Raises NoOracle without room.
+
+    `result` is what the reference gave for the inputs, `reference_bytes` what it took above them.
+    """
     import torch
 
-    double, before = widened_model(model), torch.get_default_dtype()
-    torch.manual_seed(seed)
-    torch.set_default_dtype(torch.float64)
+    device = next((x.device for x in tensors((inputs, result))), torch.device("cpu"))
+    all_at_once = fits(inputs, reference_bytes, device)
+    if all_at_once and modest(inputs, result, reference_bytes):
+        return Oracle(model, inputs, seed)
+    pieces = _pieces(model, inputs, result, reference_bytes)
+    if not pieces and not all_at_once:
+        raise NoOracle(NO_FIT)
+    return Oracle(model, inputs, seed, pieces or (Piece(),))
+
+
+def whole(model: torch.nn.Module, inputs: tuple[Any, ...], seed: int, nudge: int | None = None) -> Part:
+    """One fp64 call, on inputs `nudged` with the seed `nudge` if there is one. Raises NoOracle."""
+    import torch
+
+    before = torch.get_default_dtype()
     try:
+        double = widened_model(model)
+        given = widened(inputs) if nudge is None else nudged(inputs, nudge)
+        torch.manual_seed(seed)
+        torch.set_default_dtype(torch.float64)
         with torch.no_grad(), DrawsAs(working_dtype(model, inputs)):
-            result = double(*widened(inputs))
+            result = double(*given)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise NoOracle(NO_FIT) from error
+    except Exception as error:  # an operation without fp64, a dtype fixed or asserted in the user's code
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise NoOracle(f"no fp64 oracle ({why}); compared with the reference itself") from error
     finally:
         torch.set_default_dtype(before)
     return Part(result, dict(double.named_buffers()))
@@ -133,24 +217,22 @@ def modest(inputs: tuple[Any, ...], result: Any, reference_bytes: int) -> bool:
     return need(inputs, reference_bytes) <= max(SMALL, size(inputs) + size(result))
 
 
-def sliced(model: torch.nn.Module, inputs: tuple[Any, ...], result: Any, reference_bytes: int) -> Iterator[Part]:
-    """fp64 calls on slices of the batch, each no larger than the inputs are and than what is free.
+def _pieces(model: torch.nn.Module, inputs: tuple[Any, ...], result: Any, reference_bytes: int) -> tuple[Piece, ...]:
+    """Slices of the batch, each no larger than the inputs are and than what is free; none where it is not separable.
 
     With the reference's own result, verification so takes the inputs and outputs once more at most.
-    Yields nothing where dimension 0 is not separable.
     """
     outputs = tensors(result)
     batch = outputs[0].shape[0] if outputs and outputs[0].ndim else 0
-    axes = next((axes for axes in _batched(inputs, batch) if _separable(model, inputs, result, axes)), None)
-    if batch < 2 or axes is None or any(o.ndim == 0 or o.shape[0] != batch for o in outputs):
-        return
+    if batch < 2 or any(o.ndim == 0 or o.shape[0] != batch for o in outputs):
+        return ()
+    carriers = next((c for c in _batched(inputs, batch) if _separable(model, inputs, result, c)), None)
+    if carriers is None:
+        return ()
     room = min(free_bytes(outputs[0].device), max(SMALL, size(inputs)))
     count = ceil(NEED * max(reference_bytes, size(inputs) // 2, 1) / max(room // 2, 1)) + 1
     rows = max(1, batch // count)
-    for start in range(0, batch, rows):
-        stop = min(start + rows, batch)
-        part = whole(model, _slice(inputs, axes, start, stop), 0)
-        yield Part(part.result, {}, start, stop)
+    return tuple(Piece(carriers, start, min(start + rows, batch)) for start in range(0, batch, rows))
 
 
 def _batched(inputs: tuple[Any, ...], batch: int) -> list[frozenset[int]]:
@@ -159,11 +241,11 @@ def _batched(inputs: tuple[Any, ...], batch: int) -> list[frozenset[int]]:
     return [frozenset(long), *(frozenset([i]) for i in long)] if long else []
 
 
-def _slice(inputs: tuple[Any, ...], axes: frozenset[int], start: int, stop: int) -> tuple[Any, ...]:
-    return tuple(x[start:stop] if i in axes else x for i, x in enumerate(inputs))
+def _slice(inputs: tuple[Any, ...], piece: Piece) -> tuple[Any, ...]:
+    return tuple(x[piece.start : piece.stop] if i in piece.carriers else x for i, x in enumerate(inputs))
 
 
-def _separable(model: torch.nn.Module, inputs: tuple[Any, ...], result: Any, axes: frozenset[int]) -> bool:
+def _separable(model: torch.nn.Module, inputs: tuple[Any, ...], result: Any, carriers: frozenset[int]) -> bool:
     """Whether the reference on a slice equals the slice of the reference's result, at both ends of the batch.
 
     A reference that draws random numbers draws others for a slice.
@@ -178,8 +260,8 @@ def _separable(model: torch.nn.Module, inputs: tuple[Any, ...], result: Any, axe
         state = generator.get_state()
         try:
             with torch.no_grad():
-                parts = tensors(copy.deepcopy(model)(*_slice(inputs, axes, start, start + rows)))
-        except (RuntimeError, ValueError, IndexError):  # the shapes do not go together: not this slicing
+                parts = tensors(duplicate(model)(*_slice(inputs, Piece(carriers, start, start + rows))))
+        except Exception:  # noqa: BLE001  the shapes do not go together, by whatever the user's file raises
             return False
         if not torch.equal(state, generator.get_state()):
             return False

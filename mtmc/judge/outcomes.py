@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from mtmc.errors import InfraError
 from mtmc.judge.jobs import ReferenceTimes
 from mtmc.judge.predict import Prediction
-from mtmc.verdict import Accuracy, Timing, Verdict, Wrong
+from mtmc.verdict import Accuracy, RuntimeFault, Timing, Verdict, Wrong
 
 T = TypeVar("T")
 
@@ -38,6 +38,11 @@ def predicted_timing(reference: ReferenceTimes, found: Prediction, floor_ms: flo
         reference_host_ms=reference.host_ms,
         kernels_ms={name.removesuffix("_kernel"): float(ms) for name, ms in found.kernels_ms.items()},
     )
+
+
+def refused(outcome: Any) -> bool:
+    """Whether a program's own checks have refused the sizes."""
+    return isinstance(outcome, RuntimeFault) and outcome.cause == "refused"
 
 
 def verdict_of(outcome: Any) -> Verdict:

@@ -111,7 +111,7 @@ def trials(
     """
     import torch
 
-    from mtmc.judge.verify import observe
+    from mtmc.judge.observed import observe
 
     model = instantiate(problem, device, seed).model
     inputs = _inputs(problem, device, seed, draw)
@@ -205,7 +205,7 @@ def exacts(model: torch.nn.Module, inputs: tuple[Any, ...], seed: int, needed: i
         return None
     try:
         return [y for y in tensors(oracle.whole(model, inputs, seed).result) if y.numel()]
-    except (RuntimeError, TypeError):  # OutOfMemoryError is a RuntimeError
+    except oracle.NoOracle:
         return None
 
 

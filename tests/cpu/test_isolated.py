@@ -12,8 +12,8 @@ import torch
 from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.judge.isolated import Failed, Received, _described, _received
 from mtmc.judge.jobs import InterpretJob
+from mtmc.judge.observed import Observed
 from mtmc.judge.parcels import Post, Slot, Strange
-from mtmc.judge.verify import Observed
 from mtmc.judge.wire import plain
 from mtmc.problem import load
 from mtmc.verdict import RuntimeFault, Verdict, Wrong

@@ -12,6 +12,7 @@ import pytest
 from mtmc.errors import InfraError
 from mtmc.hardware_profiles import load
 from mtmc.judge import judge as judge_module
+from mtmc.judge.accuracy import NO_FIT
 from mtmc.judge.cache import Cache
 from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.judge.jobs import (
@@ -261,6 +262,20 @@ def test_a_search_verifies_large_problems_at_small_sizes_and_the_last_judgement_
     executor.jobs.clear()
     bare.judge(PROGRAM)
     assert [job.problem for job in executor.jobs if isinstance(job, GpuVerifyJob)] == [FULL], "nothing smaller is known"
+
+
+def test_what_fails_at_the_largest_size_with_an_oracle_is_the_verdict() -> None:
+    def final(smaller: Any) -> Verdict:
+        outcomes = iter([Accuracy(1e-7, 2e-7, ("own",), (NO_FIT,)), smaller])
+        executor = Scripted(answers(GpuVerifyJob=lambda _: next(outcomes)))
+        return Judge(executor, FULL, H100, (), measure=True).final(PROGRAM)
+
+    assert final(Wrong("output: off")) == Wrong("output: off")
+    assert final(RuntimeFault("gone", "died")) == RuntimeFault("gone", "died")
+    worse, refused = final(Accuracy(3e-7, 2e-7, ("smaller",))), final(RuntimeFault("multiples of 16 only", "refused"))
+    assert isinstance(worse, Verified) and worse.accuracy.candidate_error == 3e-7
+    assert isinstance(refused, Verified) and refused.accuracy.checked == ("own",)
+    assert "multiples of 16 only" in refused.accuracy.skipped[-1]
 
 
 def test_a_reference_that_cannot_run_is_an_infrastructure_error() -> None:

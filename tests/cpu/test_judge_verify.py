@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from mtmc.judge import draws, oracle, verify
+from mtmc.judge import conditioning, draws, oracle, verify
 from mtmc.judge.accuracy import RULES
 from mtmc.judge.device import fingerprint
 from mtmc.judge.verify import Verifier
@@ -263,6 +263,82 @@ def test_the_oracle_by_slices_equals_the_whole(request: pytest.FixtureRequest) -
     mixing = problem("return torch.softmax(x, 0)", inputs="torch.rand(33, 10)")
     found = verified(mixing, "return torch.softmax(x, 0)")
     assert isinstance(found, Accuracy) and "no room" in found.skipped[0]
+
+
+CLOSED = """m = self.m = nn.Linear(10, 10)
+        self.f = lambda x: m(x)"""
+
+
+def test_functions_that_a_model_keeps_run_in_the_oracle_whole_and_by_slices(request: pytest.FixtureRequest) -> None:
+    case = problem("return self.f(x)", CLOSED, "torch.rand(33, 10)")
+    whole = verified(case, "return self.f(x)")
+    request.getfixturevalue("little_room")
+    sliced = verified(case, "return self.f(x)")
+    for found in (whole, sliced):
+        assert isinstance(found, Accuracy) and not found.skipped and 0 < found.reference_error < 1e-6
+
+
+@pytest.mark.usefixtures("little_room")
+def test_without_an_oracle_of_slices_the_reference_itself_is_compared_with() -> None:
+    assertion = "assert x.dtype == torch.float32, 'fp32 only'; "
+    case = problem(assertion + "return x * 3", inputs="torch.rand(33, 10)")
+    found = verified(case, "return x * 3")
+    assert isinstance(found, Accuracy)
+    assert found.skipped == ("no fp64 oracle (fp32 only); compared with the reference itself",)
+    assert check_of(verified(case, "return x * 3.001")) == "values"
+    late = problem(
+        "assert x.dtype == torch.float32 or x[0, 0] < 0.5; return x * 3", inputs="torch.arange(330.).view(33, 10)"
+    )
+    assert check_of(verified(late, "y = x * 3; y[-1] += 1; return y")) == "values", "rows past the failure are compared too"
+
+
+ATTENTION = "c = x - x.mean(-1, keepdim=True); s = c @ c.roll(1, 0).t() / 64; "  # scores of ±1e4 on `low`: some nearly tie
+WEIGHTED = "return torch.softmax(s, -1) @ F.layer_norm(x, (16,))"
+ROUNDED = "m, e = torch.frexp(x); x = torch.ldexp((m * 2**{bits}).round() / 2**{bits}, e); "
+
+
+def test_ill_conditioned_probes_allow_what_a_rounding_of_the_inputs_changes() -> None:
+    case = problem(ATTENTION + WEIGHTED, inputs="torch.rand(600, 16)")
+    good = verified(case, ROUNDED.format(bits=20) + ATTENTION + WEIGHTED, ("low",))
+    assert isinstance(good, Accuracy)
+    assert good.skipped == (f"low inputs: {conditioning.NOTE}",)
+    assert not getattr(verified(case, ATTENTION + WEIGHTED, ("low",)), "skipped", "it failed")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "check"),
+    [
+        (ROUNDED.format(bits=16) + ATTENTION + WEIGHTED, "values"),  # as pairs of bfloat16
+        (ROUNDED.format(bits=11) + ATTENTION + WEIGHTED, "values"),  # as tf32
+        (ATTENTION.replace("64", "32") + WEIGHTED, "values"),
+        (ATTENTION + "s[:, -1] = -torch.inf; " + WEIGHTED, "values"),
+        (ATTENTION + "s = s.half().float(); " + WEIGHTED, "values"),
+        (ATTENTION + "e = torch.exp(s); return e / e.sum(-1, keepdim=True) @ F.layer_norm(x, (16,))", "nan"),
+        (
+            ATTENTION
+            + "s = s - 2e5; e = torch.exp(s - s.amax(-1, True).clamp(min=0)); return e / e.sum(-1, keepdim=True) @ x",
+            "nan",
+        ),
+    ],
+)
+def test_wrong_kernels_stay_wrong_where_the_reference_is_ill_conditioned(kernels: str, check: str) -> None:
+    case = problem(ATTENTION + WEIGHTED, inputs="torch.rand(600, 16)")
+    assert check_of(verified(case, kernels, ("low",))) == check
+
+
+def test_a_threshold_that_a_rounding_crosses_allows_nothing() -> None:
+    case = problem("return torch.where(x > 0.5, x, 0)", inputs="torch.rand(64, 10)")
+    assert check_of(verified(case, "return torch.where(x >= 0.5, x, 0)", ("own", "structured"))) == "values"
+
+
+def test_conditioning_counts_on_probes_alone_and_only_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(conditioning, "allowances", lambda exact: asked.append(exact) or {})
+    case = problem("return torch.exp(x)")
+    for name in ("own", "own again", "normal", "shifted"):
+        assert check_of(verified(case, "return torch.exp(x) * 1.001", (name,))) == "values"
+    assert passes(verified(case, "return torch.exp(x)", ("own", "tiny", "structured"))) and not asked
+    assert check_of(verified(case, "return torch.exp(x) * 1.001", ("tiny",))) == "values" and len(asked) == 1
 
 
 def test_other_weights_catch_an_affine_step_that_is_left_out() -> None:
