@@ -73,7 +73,14 @@ class Allowance:
 
 
 NOTHING = Allowance()
+PARTS = ("fp16x3", "tf32x3", "bf16x6")  # as dots and device functions name them
+
 NO_ORACLE = Rule("no oracle", slack=64 * UNITS["float32"])  # against the reference itself
+
+
+def in_parts(source: str) -> bool:
+    """Whether a program multiplies fp32 operands as parts of fewer bits: its products may be less exact than PyTorch's."""
+    return any(name in source for name in PARTS)
 
 
 def rule(precision: str) -> Rule:

@@ -16,7 +16,7 @@ from typing import Any
 
 from mtmc.errors import InfraError
 from mtmc.hardware_profiles import Profile
-from mtmc.judge.accuracy import NO_FIT, combined
+from mtmc.judge.accuracy import NO_FIT, combined, in_parts
 from mtmc.judge.baselines import DEFAULT, SLOW
 from mtmc.judge.cache import Cache, Key, gpu_driver, versions
 from mtmc.judge.door import Door
@@ -40,7 +40,7 @@ from mtmc.judge.jobs import (
     Sizes,
 )
 from mtmc.judge.measure import GpuTimeJob, LoadCompilerJob, ReferenceJob, launch_bound
-from mtmc.judge.outcomes import need, only_at_its_sizes, predicted_timing, refused, verdict_of
+from mtmc.judge.outcomes import UNTIMED, need, only_at_its_sizes, predicted_timing, refused, verdict_of
 from mtmc.judge.static import own_program
 from mtmc.judge.trivial import GpuTrivialJob, Trivial, TrivialJob, merged
 from mtmc.problem import Problem
@@ -60,7 +60,6 @@ SEARCH_SECONDS, FINAL_SECONDS = 0.25, 2.0  # of interleaved timing
 ORACLE_ELEMENTS = 2e9  # computed by a variant whose fp64 oracle surely fits
 LARGE = 2 << 30  # bytes that the reference allocates, from which on verifying costs seconds
 FINAL_SEED = 1_000  # the last judgement draws weights and inputs that no earlier one has seen
-UNTIMED = Timing("unknown", 0.0, 0.0, 1.0, 1.0, 1.0)  # nothing was measured and nothing could be predicted
 NO_VARIANT = "no small variant of the problem: values were not checked without a GPU"
 
 
@@ -154,10 +153,11 @@ class Judge:
     def _draws(self, program: Program, final: bool) -> tuple[str, ...]:
         """In the last judgement all usable distributions; in a search the own and few more, others for other programs.
 
-        At the full size of problems that are large on the GPU the last judgement takes the own and one more.
+        At the full size of problems that are large on the GPU the last judgement takes the own and one more. Products of
+        split operands are tried on all there at once: that they are not exact enough should not show at the end.
         """
         own, *others = self.draws if final else [draw for draw in self.draws if draw != AGAIN]
-        if not others or (final and not self._large):
+        if not others or (final and not self._large) or (not final and self.measure and in_parts(program.source)):
             return (own, *others)
         start = sum(map(ord, program.key))
         few = dict.fromkeys(others[(start + n) % len(others)] for n in range(SEARCH_DRAWS[self.measure]))

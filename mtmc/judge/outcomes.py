@@ -12,6 +12,8 @@ from mtmc.verdict import Accuracy, RuntimeFault, Timing, Verdict, Wrong
 
 T = TypeVar("T")
 
+UNTIMED = Timing("unknown", 0.0, 0.0, 1.0, 1.0, 1.0)  # nothing was measured and nothing could be predicted
+
 
 def only_at_its_sizes(own: Any, failures: Sequence[Any]) -> Wrong | None:
     """The finding on a candidate that is right at the problem's own sizes and wrong or helpless at others."""

@@ -164,6 +164,15 @@ def test_on_a_gpu_it_compiles_verifies_and_times_in_this_order() -> None:
     assert not time.whole and time.floor_ms == 0.1 and not time.alone and not time.fresh and time.baselines == ()
 
 
+def test_a_search_tries_products_in_parts_on_all_inputs_at_once() -> None:
+    usable = ("own", "normal", "large", "tiny")
+    plain, split = PROGRAM, Program(PROGRAM.source + "# op_dot_fp16x3")
+    for program, draws in ((plain, 2), (split, 4)):
+        executor = Scripted(answers(DrawsJob=usable))
+        measuring(executor).judge(program)
+        assert [len(job.draws) for job in executor.jobs if isinstance(job, GpuVerifyJob)] == [draws]
+
+
 def test_the_last_judgement_adds_all_sizes() -> None:
     executor = Scripted(answers())
     measuring(executor).final(PROGRAM)
