@@ -2,7 +2,7 @@
 
     python benchmarks/warm_start.py                      how well gains are foretold, and searches over the measured trees
     python benchmarks/warm_start.py --path KernelBench   also searches over the measured steps of the benchmark
-    python benchmarks/warm_start.py --distil RUNS        writes those steps, and the outcomes that come with mtmc
+    python benchmarks/warm_start.py --distil RUNS        writes those steps, and adds to the outcomes that come with mtmc
 
 Every problem is looked at with the outcomes of all others (leave one problem out). The search and the policy are those of
 `mtmc optimize`; only actions whose outcome was measured are offered, and nothing is run. Over the benchmark's steps the
@@ -313,18 +313,17 @@ def recorded(path: Path) -> Iterator[tuple[str, World, Program]]:
 
 
 def distil(runs: Path) -> None:
-    """From the run folders below a folder, and from the measured trees: steps without programs, and outcomes."""
-    rows, outcomes = list[Facts](), list[Outcome]()
+    """Adds what the run folders below a folder say: outcomes, and steps without programs, instead of a problem's older ones."""
+    rows, outcomes = list[Facts](), experience.seed("h200")
     for folder in sorted(path.parent for path in runs.rglob("steps.jsonl")):
         run = Run.open(folder)
         steps = run.steps()
         outcomes += experience.outcomes(run.info.problem, steps, {step.child: run.program(step.child) for step in steps})
         rows += [_facts(run.info.problem, step) for step in steps if isinstance(step.verdict, Verified)]
-    for tree in archive.load(TREES):
-        programs = {key: node.program for key, node in tree.nodes.items()}
-        outcomes += experience.outcomes(tree.question.name, tree.steps, programs)
+    there = {row["problem"] for row in rows}
+    rows = [row for row in map(json.loads, STEPS.read_text().splitlines()) if row["problem"] not in there] + rows
     STEPS.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (ROOT / "policies/outcomes/h200.jsonl").write_text(experience.text(outcomes))
+    (ROOT / "policies/outcomes/h200.jsonl").write_text(experience.text(Experience(outcomes)))
 
 
 def _facts(problem: str, step: Step) -> Facts:

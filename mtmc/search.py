@@ -243,22 +243,15 @@ class Search:
     def _predictions(self, key: str, legal: list[Action]) -> dict[str, float]:
         """Predicted times (ms) of at most LOOKAHEAD actions: those that looked good before, then new ones kind by kind.
 
-        Where measured outcomes alone make some a gain and the prediction agrees, nothing else is compiled but their rivals:
-        the same kind of action on the same kernel.
+        What measured outcomes alone make a gain comes before all.
         """
         expected = {action.id: self._expected(key, action) for action in legal}
         telling = {name: math.exp(-gain) for name, gain in expected.items() if not -math.log(DISCOURAGING) <= gain < PROVEN}
         hints = self._hints | telling
         hopeful = [action for action in _in_turn(legal) if hints.get(action.id, 1.0) <= DISCOURAGING]
         hopeful.sort(key=lambda action: _rank(hints.get(action.id)))
-        proven = [action for action in hopeful if expected[action.id] >= PROVEN]
-        places = {(action.kind, action.region) for action in proven}
-        proven += [action for action in hopeful if action not in proven and (action.kind, action.region) in places]
-        here = self._predict([self.programs[key]])[0] or math.inf
-        found = self._informed(key, proven[:LOOKAHEAD])
-        if not any(ms * (1 + PROVEN) < here for ms in found.values()):
-            found |= self._informed(key, [action for action in hopeful[:LOOKAHEAD] if action.id not in found])
-        return found
+        hopeful.sort(key=lambda action: expected[action.id] < PROVEN)
+        return self._informed(key, hopeful[:LOOKAHEAD])
 
     def _informed(self, key: str, actions: list[Action]) -> dict[str, float]:
         """Predicted times (ms) of the programs that actions lead to, as measured outcomes correct them."""
