@@ -6,6 +6,7 @@ A frame over a shape is a tuple of `(coordinate, first, last)`: the coordinate r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -25,6 +26,12 @@ class Offset:
 def pad(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """Shape with leading ones up to `rank`, as broadcasting does."""
     return (1,) * (rank - len(shape)) + shape
+
+
+def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape that tensors of these shapes broadcast to."""
+    rank = max(map(len, shapes), default=0)
+    return tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*(pad(s, rank) for s in shapes), strict=True))
 
 
 def broadcasts(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from mtmc.frames import Frame, pad, split_for
+from mtmc.frames import Frame, broadcast, pad, split_for
 from mtmc.graph import Node, Ref, TensorType
 
 # Names with a meaning inside kernels, launchers or the forward: a node called so is renamed.
@@ -28,6 +28,7 @@ RESERVED = frozenset(
 
 HALF = ("float16", "bfloat16")
 FAR = 2**31 - 2**27  # extents from which on, the last part of a split and its last tile included, 32 bits may not do
+SHORT = 256  # elements of a row below which a program of its own would have too little to do
 FLOATS = ("float32", "float64", *HALF)
 
 
@@ -169,10 +170,11 @@ class Builder:
     def pointwise(self, name: str, body: str, type: TensorType, rows: int = 0) -> str:
         """Elementwise `body` over node names; numbers are literals. Result broadcast to `type.shape`.
 
-        Where an operand is broadcast, at least so many leading dimensions are `rows`.
+        Where an operand is broadcast, at least so many leading dimensions are `rows`, unless a row is too short then.
         """
         if compute_type(type.dtype) != "float32":
             body = body.replace("tl.sqrt_rn(", "tl.sqrt(")  # the former is for float32 only; double is exact anyway
+        body = rename(body, self._unexpanded(name, [n for n in names_in(body) if n in self.nodes], type))
         operands = [n for n in dict.fromkeys(names_in(body)) if n in self.nodes]
         shapes = [self.type(o).shape for o in operands if self.nodes[o].op != "scalar"]
         rank = len(type.shape)
@@ -180,8 +182,30 @@ class Builder:
         if not coordinates and all(pad(s, rank) == type.shape or _single(s) for s in shapes):
             return self.unit(name, "pointwise.flat", operands, type, body=body, frame_out=(("index", 0, rank),))
         split = rank - 1 if coordinates else max(rows, split_for(type.shape, [*shapes, type.shape]))
+        split = split if coordinates else self._lengthened(name, split, type)
         frame: Frame = (("row", 0, split), ("col", split, rank))
         return self.unit(name, "pointwise.rows", operands, type, body=body, frame_out=frame, split=split)
+
+    def _unexpanded(self, name: str, operands: Sequence[str], type: TensorType) -> dict[str, str]:
+        """Operands that are another value expanded, with that value: the kernel broadcasts by itself.
+
+        One that alone gives the result its shape stays as it is.
+        """
+        found: dict[str, str] = {}
+        for operand in dict.fromkeys(operands):
+            node = self.nodes[operand]
+            if node.op == "view" and node.kwargs["call"].startswith(f"{node.inputs[0]}.expand("):
+                names = [{**found, operand: node.inputs[0]}.get(n, n) for n in operands]
+                shapes = [self.type(n).shape for n in names if self.nodes[n].op != "scalar"]
+                if self.choose(f"{name}.{operand}.expanded", broadcast(shapes) == type.shape):
+                    found[operand] = node.inputs[0]
+        return found
+
+    def _lengthened(self, name: str, split: int, type: TensorType) -> int:
+        """The first dimension of `col`, moved forward until a row is long enough for a program."""
+        while split and self.choose(f"{name}.short{split}", prod(type.shape[split:]) < SHORT):
+            split -= 1
+        return split
 
     def scalar(self, name: str, value: float) -> str:
         """A number that depends on the problem's size: an argument of the kernel, kept in SIZES."""

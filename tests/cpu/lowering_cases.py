@@ -103,6 +103,8 @@ BROADCAST = {
     "half and single": Case("x + y", {"x": randn("A", "B", dtype="float16"), "y": randn("A", "B")}),
     "transposed operand": two("x + y.t()", "A,B", "B,A"),
     "expanded operand": two("x * y.expand(A, B)", "A,B", "1,B"),
+    "expanded both ways": two("x.expand(A, B) * y.expand(A, B)", "A,1", "1,B"),
+    "expanded from one element": two("x / y.sum((1, 2), keepdim=True).expand_as(x)", "A,C,D", "A,C,D"),
     "large ids": one("x * 2 + 1", "4099"),
     "a number that varies": one("x * (1.0 / N) + B"),
     "parameter": one(
@@ -472,6 +474,8 @@ MOVES = {
     "chunks": one("a, b = x.chunk(2, 1)\nreturn a * torch.sigmoid(b)", "A", "4", "C"),
     "split": one("a, b = x.split([1, 3], 1)\nreturn a + b", "A", "4", "C"),
     "permute": one("x.permute(2, 0, 1) * 2", "A", "C", "D"),
+    "five dimensions turned": one("x.permute(0, 3, 1, 4, 2).contiguous()", "2", "3", "A", "2", "B"),
+    "parts put together": two("torch.cat((x, y.transpose(1, 2), x), 1)", "A,C,D", "A,D,3"),
     "six dimensions made one": one(
         "x.permute(5, 3, 0, 4, 1, 2).reshape(-1, 6) * 2", "A", "B", "2", "3", "2", "3", kept=("aten.reshape.default",)
     ),

@@ -116,72 +116,75 @@ def launch_batch_norm_rstd(batch_norm_var):
 
 
 @triton.jit
-def batch_norm_normal_kernel(x0__ptr, batch_norm_mean_view_ptr, batch_norm_rstd_view_ptr, out_ptr, cols, size_1, BLOCK: tl.constexpr):
+def batch_norm_normal_kernel(x0__ptr, batch_norm_mean_view_ptr, batch_norm_rstd_view_ptr, out_ptr, cols, size_2, size_1, BLOCK: tl.constexpr):
     blocks = tl.cdiv(cols, BLOCK)
     row = (tl.program_id(0) // blocks).to(tl.int64)
     col = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     mask = col < cols
     index = row * cols + col
     x0_ = tl.load(x0__ptr + index, mask=mask)
-    batch_norm_mean_view = tl.load(batch_norm_mean_view_ptr + row % size_1)
-    batch_norm_rstd_view = tl.load(batch_norm_rstd_view_ptr + row % size_1)
+    batch_norm_mean_view = tl.load(batch_norm_mean_view_ptr + col // size_2 % size_1, mask=mask)
+    batch_norm_rstd_view = tl.load(batch_norm_rstd_view_ptr + col // size_2 % size_1, mask=mask)
     batch_norm_normal = (x0_ - batch_norm_mean_view) * batch_norm_rstd_view
     tl.store(out_ptr + index, batch_norm_normal, mask=mask)
 
 
 def launch_batch_norm_normal(x0_, batch_norm_mean_view, batch_norm_rstd_view):
     out = torch.empty(x0_.shape, dtype=x0_.dtype, device=x0_.device)
+    size_2 = out.shape[2]
     size_1 = out.shape[1]
-    cols = out.shape[2]
+    cols = out.shape[0] * out.shape[1] * out.shape[2]
     BLOCK = 512
     grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
-    batch_norm_normal_kernel[grid](x0_, batch_norm_mean_view, batch_norm_rstd_view, out, cols, size_1, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    batch_norm_normal_kernel[grid](x0_, batch_norm_mean_view, batch_norm_rstd_view, out, cols, size_2, size_1, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
 
 
 @triton.jit
-def batch_norm_scaled_kernel(batch_norm_normal_ptr, p_case0_norm_weight_view_ptr, out_ptr, cols, size_1, BLOCK: tl.constexpr):
+def batch_norm_scaled_kernel(batch_norm_normal_ptr, p_case0_norm_weight_view_ptr, out_ptr, cols, size_2, size_1, BLOCK: tl.constexpr):
     blocks = tl.cdiv(cols, BLOCK)
     row = (tl.program_id(0) // blocks).to(tl.int64)
     col = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     mask = col < cols
     index = row * cols + col
     batch_norm_normal = tl.load(batch_norm_normal_ptr + index, mask=mask)
-    p_case0_norm_weight_view = tl.load(p_case0_norm_weight_view_ptr + row % size_1)
+    p_case0_norm_weight_view = tl.load(p_case0_norm_weight_view_ptr + col // size_2 % size_1, mask=mask)
     batch_norm_scaled = batch_norm_normal * p_case0_norm_weight_view
     tl.store(out_ptr + index, batch_norm_scaled, mask=mask)
 
 
 def launch_batch_norm_scaled(batch_norm_normal, p_case0_norm_weight_view):
     out = torch.empty(batch_norm_normal.shape, dtype=batch_norm_normal.dtype, device=batch_norm_normal.device)
+    size_2 = out.shape[2]
     size_1 = out.shape[1]
-    cols = out.shape[2]
+    cols = out.shape[0] * out.shape[1] * out.shape[2]
     BLOCK = 512
     grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
-    batch_norm_scaled_kernel[grid](batch_norm_normal, p_case0_norm_weight_view, out, cols, size_1, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    batch_norm_scaled_kernel[grid](batch_norm_normal, p_case0_norm_weight_view, out, cols, size_2, size_1, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
 
 
 @triton.jit
-def batch_norm_kernel(batch_norm_scaled_ptr, p_case0_norm_bias_view_ptr, out_ptr, cols, size_1, BLOCK: tl.constexpr):
+def batch_norm_kernel(batch_norm_scaled_ptr, p_case0_norm_bias_view_ptr, out_ptr, cols, size_2, size_1, BLOCK: tl.constexpr):
     blocks = tl.cdiv(cols, BLOCK)
     row = (tl.program_id(0) // blocks).to(tl.int64)
     col = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     mask = col < cols
     index = row * cols + col
     batch_norm_scaled = tl.load(batch_norm_scaled_ptr + index, mask=mask)
-    p_case0_norm_bias_view = tl.load(p_case0_norm_bias_view_ptr + row % size_1)
+    p_case0_norm_bias_view = tl.load(p_case0_norm_bias_view_ptr + col // size_2 % size_1, mask=mask)
     batch_norm = batch_norm_scaled + p_case0_norm_bias_view
     tl.store(out_ptr + index, batch_norm, mask=mask)
 
 
 def launch_batch_norm(batch_norm_scaled, p_case0_norm_bias_view):
     out = torch.empty(batch_norm_scaled.shape, dtype=batch_norm_scaled.dtype, device=batch_norm_scaled.device)
+    size_2 = out.shape[2]
     size_1 = out.shape[1]
-    cols = out.shape[2]
+    cols = out.shape[0] * out.shape[1] * out.shape[2]
     BLOCK = 512
     grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
-    batch_norm_kernel[grid](batch_norm_scaled, p_case0_norm_bias_view, out, cols, size_1, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    batch_norm_kernel[grid](batch_norm_scaled, p_case0_norm_bias_view, out, cols, size_2, size_1, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
 
 

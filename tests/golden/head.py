@@ -75,24 +75,25 @@ def launch_linear_product(x0_, linear_weight):
 
 
 @triton.jit
-def linear_kernel(linear_product_ptr, p_case0_fc_bias_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+def linear_kernel(linear_product_ptr, p_case0_fc_bias_ptr, out_ptr, cols, size_1, BLOCK: tl.constexpr):
     blocks = tl.cdiv(cols, BLOCK)
     row = (tl.program_id(0) // blocks).to(tl.int64)
     col = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     mask = col < cols
     index = row * cols + col
     linear_product = tl.load(linear_product_ptr + index, mask=mask)
-    p_case0_fc_bias = tl.load(p_case0_fc_bias_ptr + col, mask=mask)
+    p_case0_fc_bias = tl.load(p_case0_fc_bias_ptr + col % size_1, mask=mask)
     linear = linear_product + p_case0_fc_bias
     tl.store(out_ptr + index, linear, mask=mask)
 
 
 def launch_linear(linear_product, p_case0_fc_bias):
     out = torch.empty(linear_product.shape, dtype=linear_product.dtype, device=linear_product.device)
-    cols = out.shape[1]
+    size_1 = out.shape[1]
+    cols = out.shape[0] * out.shape[1]
     BLOCK = 512
     grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
-    linear_kernel[grid](linear_product, p_case0_fc_bias, out, cols, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    linear_kernel[grid](linear_product, p_case0_fc_bias, out, cols, size_1, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
 
 

@@ -9,26 +9,44 @@ import triton.language as tl
 
 
 @triton.jit
-def copy_kernel(x_ptr, out_ptr, d1, d2, d3, d4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, BLOCK: tl.constexpr):
+def copy_kernel(x_ptr, out_ptr, d1, d2, d3, d4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     blocks = tl.cdiv(d4, BLOCK)
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    col = ((tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-    i0 = row // (d1 * d2 * d3)
-    i1 = row // (d2 * d3) % d1
-    i2 = row // d3 % d2
-    i3 = row % d3
-    x = tl.load(x_ptr + (i0 * x0 + i1 * x1 + i2 * x2 + i3 * x3) + col * x4, mask=col < d4)
-    tl.store(out_ptr + (i0 * y0 + i1 * y1 + i2 * y2 + i3 * y3) + col * y4, x, mask=col < d4)
+    tiles = tl.cdiv(d3, ROWS) * blocks
+    lead = (tl.program_id(0) // tiles).to(tl.int64)
+    tile = (tl.program_id(0) % tiles).to(tl.int64)
+    i0 = lead // (d1 * d2)
+    i1 = lead // d2 % d1
+    i2 = lead % d2
+    row = (tile // blocks * ROWS + tl.arange(0, ROWS))[:, None]
+    col = (tile % blocks * BLOCK + tl.arange(0, BLOCK))[None, :]
+    mask = (row < d3) & (col < d4)
+    x = tl.load(x_ptr + (i0 * x0 + i1 * x1 + i2 * x2) + row * x3 + col * x4, mask=mask)
+    tl.store(out_ptr + (i0 * y0 + i1 * y1 + i2 * y2) + row * y3 + col * y4, x, mask=mask)
 
 
 def copy_into(x, out):
-    """Copies x to out, both of one shape with at most five dimensions and any strides."""
-    lead = 5 - x.dim()
-    d0, d1, d2, d3, d4 = (1,) * lead + tuple(x.shape)
-    BLOCK = 256
-    grid = (d0 * d1 * d2 * d3 * triton.cdiv(d4, BLOCK),)
-    zeros = (0,) * lead
-    copy_kernel[grid](x, out, d1, d2, d3, d4, *zeros, *x.stride(), *zeros, *out.stride(), BLOCK=BLOCK, num_warps=2)
+    """Copies x to out, both of one shape with at most five dimensions and any strides.
+
+    Columns of a tile are what lies together in out; rows what lies together in x, or else the longest extent.
+    """
+    if x.numel() == 0:
+        return out
+    walk = []  # size, stride in x, stride in out of each extent, those that are one in both joined
+    for size, own, other in sorted(zip(x.shape, x.stride(), out.stride()), key=lambda extent: -extent[2]):
+        if walk and walk[-1][1:] == (own * size, other * size):
+            walk[-1] = (walk[-1][0] * size, own, other)
+        elif size != 1:
+            walk.append((size, own, other))
+    walk = [(1, 0, 0)] * (5 - len(walk)) + walk
+    turned = [extent for extent in walk if extent[0] > 1 and extent[1] < walk[4][1]]
+    rows = min(turned, key=lambda extent: extent[1]) if turned else max(walk[:4], key=lambda extent: extent[0])
+    walk.remove(rows)
+    walk.insert(3, rows)
+    (d0, d1, d2, d3, d4), x_strides, out_strides = zip(*walk)
+    BLOCK = min(64 if turned else 2048, triton.next_power_of_2(d4))
+    ROWS = min(2048 // BLOCK, triton.next_power_of_2(d3))
+    grid = (d0 * d1 * d2 * triton.cdiv(d3, ROWS) * triton.cdiv(d4, BLOCK),)
+    copy_kernel[grid](x, out, d1, d2, d3, d4, *x_strides, *out_strides, ROWS=ROWS, BLOCK=BLOCK, num_warps=4)
     return out
 
 
