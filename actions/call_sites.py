@@ -38,7 +38,7 @@ def everywhere(context: Context, lead: Site, others: Sequence[Site], changed: Ch
     found = dict(changed)
     for site in others:
         names = lead.names(site)
-        check(all(_type(context, a) == _type(context, b) for a, b in names.items()), f"{lead.host.unit} has other shapes")
+        check(all(context.type(a) == context.type(b) for a, b in names.items()), f"{lead.host.unit} has other shapes")
         for mine, theirs in ((lead.host, site.host), (lead.guest, site.guest)):
             if mine.line in changed:
                 found[theirs.line] = _renamed(changed[mine.line], names)
@@ -51,7 +51,3 @@ def _renamed(line: Call | str | None, names: dict[str, str]) -> Call | None:
         return None
     targets = tuple(names.get(name, name) for name in line.targets)
     return replace(line, targets=targets, args=tuple(names.get(arg, arg) for arg in line.args))
-
-
-def _type(context: Context, name: str) -> object:
-    return next((node.type for node in context.graph.nodes if node.name == name), None)

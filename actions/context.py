@@ -12,7 +12,7 @@ from mtmc.action import Action, Family, Value
 from mtmc.actions.forward import Call, Forward
 from mtmc.actions.unit import Unit
 from mtmc.errors import Illegal
-from mtmc.graph import Graph, Node
+from mtmc.graph import Graph, Node, TensorType
 from mtmc.hardware_profiles import Profile
 from mtmc.program import Program
 from mtmc.verdict import Verdict
@@ -33,12 +33,21 @@ class Context:
         return Forward.of(self.program)
 
     @cached_property
+    def _nodes(self) -> dict[str, Node]:
+        return {node.name: node for node in self.graph.nodes}
+
+    @cached_property
     def _hosts(self) -> dict[str, Node]:
         return {node.name: node for node in self.graph.nodes if node.op == "unit"}
 
     def host(self, unit: str) -> Node | None:
         """The primitive node a unit was lowered from; None for shared units (copy, cat, …)."""
         return self._hosts.get(unit)
+
+    def type(self, name: str) -> TensorType | None:
+        """Type of a value of the fast path; None for what is no tensor of the graph."""
+        node = self._nodes.get(name)
+        return node.type if node else None
 
     def template(self, unit: str) -> str:
         """`module.kind` of the template a unit came from, empty for shared ones."""

@@ -56,12 +56,13 @@ class FusePrologue(Rule):
         check(context.template(host.name).split(".")[0] in HOSTS, f"{host.name} is a product")
         check(made.unit == action["guest"], f"another kernel makes {name}")
         guest, place = guest_at(context, made), loaded_place(context, host.name)
-        lead = _lead(context, guest)
         site, others = Site(call, made), _sites_before(context, call, name)
         host, sizes = _spliced(context, host, guest, place)
+        lead = _lead(context, host, guest)
         host = _redirected(_without(host, name), name, lead)
         call = replace(call, args=tuple(a for a in call.args if a != name))
-        shape = f"{lead}.shape" if "frame_in" in context.host(host.name).kwargs else "out.shape"  # type: ignore[union-attr]
+        check(bool(lead) or _walks_result(context, host), "no operand of the guest has its result's shape and type")
+        shape = "out.shape" if _walks_result(context, host) else f"{lead}.shape"
         host, fused = take_in(host, call, guest, guest.operands, sizes, shape)
         changed: Changed = {call.line: fused}
         if context.forward.uses(name) == 1:
@@ -89,13 +90,24 @@ def _types(context: Context, guest: Guest) -> dict[str, TensorType]:
     return {name: type for name, type in found.items() if type is not None}
 
 
-def _lead(context: Context, guest: Guest) -> str:
-    """The operand of the result's shape and type, from which the launcher reads both. Raises Illegal."""
-    types = _types(context, guest)
-    made = types[guest.value]
-    found = [o for o in guest.operands if (types[o].shape, types[o].dtype) == (made.shape, made.dtype)]
-    check(bool(found), "no operand of the guest has its result's shape and type")
-    return found[0]
+def _lead(context: Context, host: Unit, guest: Guest) -> str:
+    """What has the shape and type of the guest's result, so that the launcher can read both off it.
+
+    An operand of the guest, or another one of a host that walks its result; empty where there is none.
+    """
+    others = host.parameters(host.launcher) if _walks_result(context, host) else []
+    made = context.graph[guest.value].type
+    alike = [o for o in (*guest.operands, *others) if o != guest.value and _same(context.type(o), made)]
+    return alike[0] if alike else ""
+
+
+def _walks_result(context: Context, host: Unit) -> bool:
+    node = context.host(host.name)
+    return node is not None and "frame_in" not in node.kwargs
+
+
+def _same(one: TensorType | None, other: TensorType | None) -> bool:
+    return one is not None and other is not None and (one.shape, one.dtype) == (other.shape, other.dtype)
 
 
 def _spliced(context: Context, host: Unit, guest: Guest, place: Place) -> tuple[Unit, dict[str, str]]:
@@ -149,15 +161,19 @@ def _once(lines: Sequence[cst.BaseStatement]) -> list[cst.BaseStatement]:
 
 
 def _redirected(host: Unit, name: str, lead: str) -> Unit:
-    """The launcher reads shape, dtype and device from `lead` instead of `name`, of which it asserts nothing any more."""
+    """The launcher reads shape, dtype and device from `lead` instead of `name`, of which it asserts nothing any more.
+
+    Raises Illegal where there is no `lead` and it reads them.
+    """
 
     def change(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
         text = code(line)
         if text.startswith("assert "):
             claims = [c for c in text.removeprefix("assert ").split(" and ") if not c.startswith(f"{name}.")]
             text = f"assert {' and '.join(claims)}" if claims else ""
-        text = re.sub(rf"\b{name}\.", f"{lead}.", text)
-        return None if text == code(line) else [statement(text)] if text else []
+        moved = re.sub(rf"\b{name}\.", f"{lead}.", text)
+        check(bool(lead) or moved == text, "no operand of the guest has its result's shape and type")
+        return None if moved == code(line) else [statement(moved)] if moved else []
 
     return host.edit_launcher(change)
 

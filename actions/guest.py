@@ -108,8 +108,14 @@ def awaited(context: Context, call: Call) -> bool:
         return False
     for made in context.forward.calls:
         if context.template(made.unit).split(".")[0] in TAKING and context.only_reader(made) == call:
-            return not splits(context, Unit.of(context.program, made.unit))
+            return _as_large(context, made, call) and not splits(context, Unit.of(context.program, made.unit))
     return False
+
+
+def _as_large(context: Context, made: Call, reader: Call) -> bool:
+    """Whether a kernel's reader has as many elements as its result, or as what it goes over: else it is not taken in."""
+    own, *others = (context.type(name) for name in (reader.targets[0], made.targets[0], *made.args))
+    return own is None or own.numel in [other.numel for other in others if other]
 
 
 @dataclass(frozen=True)
