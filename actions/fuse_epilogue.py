@@ -12,18 +12,24 @@ from mtmc.action import Action
 from mtmc.actions.call_sites import Changed, Site, everywhere
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.forward import INDENT, Call, Forward
-from mtmc.actions.guest import Guest, Place, awaited, behind, check_names, sites_behind, stored_place, take_in
+from mtmc.actions.guest import Guest, Place, awaited, behind, check_names, guest_at, sites_behind, stored_place, take_in
 from mtmc.actions.library_functions import without_dead
 from mtmc.actions.split_reduction import splits
 from mtmc.actions.unit import Access, Line, Unit, code, is_store, replace_names, statement, target
-from mtmc.errors import check
+from mtmc.errors import Illegal, check
 from mtmc.frames import pad
 from mtmc.graph import TensorType
 from mtmc.program import Program
 
+ROOM = 20  # changed lines that an edit may have: a longer chain is not proposed
+BASE, FRESH = 4, 7  # lines that any fusion changes, and that it does besides where something more is read
+
 
 class FuseEpilogue(Rule):
-    """Legal where, at all calls of the unit alike, an elementwise kernel is all that reads its one result."""
+    """Legal where, at all calls of the unit alike, an elementwise kernel is all that reads its one result.
+
+    With `through`, all of a chain of such kernels from the `guest` to that one, each the only reader of the one before.
+    """
 
     kind = "fuse_epilogue"
     family = "fusion"
@@ -35,28 +41,65 @@ class FuseEpilogue(Rule):
                 continue
             if call and awaited(context, call):  # it goes into the kernel before it first, one formula at a time
                 continue
-            reader = call and context.only_reader(call)
-            if reader and reader.unit != unit.name and context.template(reader.unit).startswith("pointwise."):
-                sentence = f"Fuse the elementwise kernel {reader.unit} into {unit.name}, before its result is stored."
-                yield self.action(unit.name, sentence, guest=reader.unit)
+            chain = _chain(context, call) if call else []
+            if len(chain) > 1:
+                listed = f"{', '.join(chain[:-1])} and {chain[-1]}"
+                sentence = f"Fuse the elementwise kernels {listed} into {unit.name}, before its result is stored."
+                yield self.action(unit.name, sentence, guest=chain[0], through=chain[-1])
+            if chain:
+                sentence = f"Fuse the elementwise kernel {chain[0]} into {unit.name}, before its result is stored."
+                yield self.action(unit.name, sentence, guest=chain[0])
 
     def apply(self, context: Context, action: Action) -> Program:
-        host, call, reader, guest = behind(context, action)
-        (value,), read = call.targets, context.forward.followed(call.targets[0])
-        place = stored_place(context, host.name, value, read)
-        made, seen = context.graph[guest.value].type, context.graph[read].type
-        check(made is not None and seen is not None and made.shape == seen.shape, "the guest changes the shape")
-        assert made is not None and seen is not None
-        check(not (place.flat and _needs_rows(context, guest, seen)), "the host has no rows")
-        alike = read == value and {"row", "col"} <= {name for name, _, _ in place.frame}
-        check(alike or not guest.counts, "the guest counts rows that the host counts otherwise")
-        operands = [o for o in guest.operands if o != read]
-        host, sizes = _spliced(context, host, guest, read, place)
-        host, fused = take_in(host, call, guest, operands, sizes, "out.shape")
-        host = _with_dtype(host, place.full, made)
-        changed = _joined(context.forward, call, reader, fused)
-        changed = everywhere(context, Site(call, reader), sites_behind(context, call), changed)
-        return without_dead(host.into(context.program, context.forward.with_calls(changed)))
+        named = dict(action.params)
+        guest, last = str(named["guest"]), str(named.get("through", named["guest"]))
+        program = _with_guest(context, replace(action, params=(("guest", guest),)))
+        while guest != last:
+            context = replace(context, program=program)
+            call = context.leading_call(action.region)
+            guest = next(iter(_chain(context, call) if call else []), last)
+            program = _with_guest(context, replace(action, params=(("guest", guest),)))
+        return program
+
+
+def _chain(context: Context, call: Call) -> list[str]:
+    """The elementwise units behind a call, each the only reader of the one before, as many as one edit has room for."""
+    found: list[str] = []
+    known, fresh, lines = {*call.args, *call.targets}, set[str](), BASE
+    reader = context.only_reader(call)
+    while reader and context.template(reader.unit).startswith("pointwise.") and reader.unit not in (call.unit, *found):
+        try:
+            guest = guest_at(context, reader)
+        except Illegal:
+            break
+        fresh |= {arg for arg in reader.args if arg not in known}
+        lines += 1 + len(guest.formulas)
+        if found and lines + len(fresh) + FRESH * bool(fresh) > ROOM:
+            break
+        found.append(reader.unit)
+        known |= {*reader.targets}
+        reader = context.only_reader(reader)
+    return found
+
+
+def _with_guest(context: Context, action: Action) -> Program:
+    """The program with one guest taken in. Raises Illegal."""
+    host, call, reader, guest = behind(context, action)
+    (value,), read = call.targets, context.forward.followed(call.targets[0])
+    place = stored_place(context, host.name, value, read)
+    made, seen = context.graph[guest.value].type, context.graph[read].type
+    check(made is not None and seen is not None and made.shape == seen.shape, "the guest changes the shape")
+    assert made is not None and seen is not None
+    check(not (place.flat and _needs_rows(context, guest, seen)), "the host has no rows")
+    alike = read == value and {"row", "col"} <= {name for name, _, _ in place.frame}
+    check(alike or not guest.counts, "the guest counts rows that the host counts otherwise")
+    operands = [o for o in guest.operands if o != read]
+    host, sizes = _spliced(context, host, guest, read, place)
+    host, fused = take_in(host, call, guest, operands, sizes, "out.shape")
+    host = _with_dtype(host, place.full, made)
+    changed = _joined(context.forward, call, reader, fused)
+    changed = everywhere(context, Site(call, reader), sites_behind(context, call), changed)
+    return without_dead(host.into(context.program, context.forward.with_calls(changed)))
 
 
 def _needs_rows(context: Context, guest: Guest, full: TensorType) -> bool:

@@ -1,18 +1,20 @@
 """split_fp16: fp32 operands are split into fp16 pairs; three fp16 products replace one fp32 product.
 
 Both are split once a call, before the product. Where one is much larger than the other, its pairs would cost more traffic
-than the product itself: then its tiles are split inside the kernel.
+than the product itself: then its tiles are split inside the kernel. The product gets a tile that feeds the matrix unit.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from math import ceil, prod
 
 import libcst as cst
 
 from mtmc.action import Action
 from mtmc.actions.context import Context, Rule
+from mtmc.actions.knobs import PAIR_TILES
 from mtmc.actions.library_functions import with_library
 from mtmc.actions.product import (
     BATCHED,
@@ -32,6 +34,8 @@ from mtmc.program import Program
 
 LEAST_TILE = 64  # smaller tiles leave the matrix unit waiting: slower than plain multiply-adds
 MUCH_LARGER = 4
+FILLED = 0.75  # of the SMs should have a tile
+BYTES = 4  # of both parts of an element
 
 
 class SplitFp16(Rule):
@@ -111,9 +115,31 @@ def _with_pairs(context: Context, unit: Unit, pair: tuple[str, str], split: tupl
     found = ", ".join(f"({', '.join(parts[n])})" if split == pair else ", ".join(parts[n]) for n in split)
     calls = ", ".join(f"split_fp16({matrix[n]}{each})" for n in split)
     unit = unit.with_arguments({**passed, **parts, "K": extent}).beside(anchor, float32_check(a, b), f"{found} = {calls}")
-    for name in TILE:
-        unit = unit.with_constant(name, max(unit.constants[name], LEAST_TILE))
-    return unit
+    return unit if min(unit.constants[name] for name in TILE) >= LEAST_TILE else _with_tile(unit, _tile(context, unit))
+
+
+def _with_tile(unit: Unit, tile: tuple[int, ...]) -> Unit:
+    *sizes, warps, stages = tile
+    for name, size in zip(TILE, sizes, strict=True):
+        unit = unit.with_constant(name, size)
+    return unit.with_option("num_warps", warps).with_option("num_stages", stages)
+
+
+def _tile(context: Context, unit: Unit) -> tuple[int, ...]:
+    """BLOCK_M, BLOCK_N, BLOCK_K, warps and stages: of PAIR_TILES the first that fills the GPU, else the last.
+
+    It has as many stages as shared memory holds.
+    """
+    host = context.host(unit.name)
+    assert host is not None and host.type is not None
+    *lead, rows, cols = host.type.shape
+    batches, rows = (prod(lead), rows) if context.template(unit.name) in BATCHED else (1, rows * prod(lead))
+    batches *= unit.constants.get("SPLIT", 1)
+    least = FILLED * context.profile.sm_count
+    found = [tile for tile in PAIR_TILES if batches * ceil(rows / tile[0]) * ceil(cols / tile[1]) >= least]
+    m, n, k, warps, stages = found[0] if found else PAIR_TILES[-1]
+    room = context.profile.shared_per_block_bytes // ((m + n) * k * BYTES)
+    return m, n, k, warps, max(1, min(stages, room))
 
 
 def _in_kernel(

@@ -90,7 +90,7 @@ def copy_into(x, out):
     if x.numel() == 0:
         return out
     walk = []  # size, stride in x, stride in out of each extent, those that are one in both joined
-    for size, own, other in sorted(zip(x.shape, x.stride(), out.stride()), key=lambda extent: -extent[2]):
+    for size, own, other in sorted(zip(x.shape, x.stride(), out.stride(), strict=True), key=lambda extent: -extent[2]):
         if walk and walk[-1][1:] == (own * size, other * size):
             walk[-1] = (walk[-1][0] * size, own, other)
         elif size != 1:
@@ -100,7 +100,7 @@ def copy_into(x, out):
     rows = min(turned, key=lambda extent: extent[1]) if turned else max(walk[:4], key=lambda extent: extent[0])
     walk.remove(rows)
     walk.insert(3, rows)
-    (d0, d1, d2, d3, d4), x_strides, out_strides = zip(*walk)
+    (d0, d1, d2, d3, d4), x_strides, out_strides = zip(*walk, strict=True)
     BLOCK = min(64 if turned else 2048, triton.next_power_of_2(d4))
     ROWS = min(2048 // BLOCK, triton.next_power_of_2(d3))
     grid = (d0 * d1 * d2 * triton.cdiv(d3, ROWS) * triton.cdiv(d4, BLOCK),)
