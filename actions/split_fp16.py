@@ -12,7 +12,7 @@ from math import ceil, prod
 
 import libcst as cst
 
-from mtmc.action import Action
+from mtmc.action import Action, Value
 from mtmc.actions.context import Context, Rule
 from mtmc.actions.knobs import PAIR_TILES
 from mtmc.actions.library_functions import with_library
@@ -41,7 +41,8 @@ BYTES = 4  # of both parts of an element
 class SplitFp16(Rule):
     """Legal for a plain product of two fp32 matrices, or of batches of them, on an NVIDIA GPU with matrix units.
 
-    With `ahead`, the name of one operand, only that one is split before.
+    With `ahead`, the name of one operand, only that one is split before. `tile` counts PAIR_TILES; without it the product's
+    own tile stays, as far as it is large enough.
     """
 
     kind = "split_fp16"
@@ -52,26 +53,57 @@ class SplitFp16(Rule):
             if operands(context, unit.name, PRODUCTS) and "input_precision" in unit.text:
                 start, end = (
                     f"Split the fp32 operands of {unit.name} into fp16 pairs",
-                    "for three products on the matrix unit.",
+                    "for three products on the matrix unit",
                 )
-                yield self.action(unit.name, f"{start}, {end}")
+                tile, shape = _proposed(context, unit)
+                yield self.action(unit.name, f"{start}, {end}{shape}.", **tile)
                 for small, large in _unequal(context, unit):
-                    yield self.action(unit.name, f"{start}, {large} tile by tile inside the kernel, {end}", ahead=small)
+                    inside = f"{large} tile by tile inside the kernel"
+                    yield self.action(unit.name, f"{start}, {inside}, {end}{shape}.", ahead=small, **tile)
 
     def apply(self, context: Context, action: Action) -> Program:
+        named = dict(action.params)
         a, b = checked_operands(context, action.region, PRODUCTS)
-        split = tuple(str(value) for name, value in action.params if name == "ahead") or (a, b)
+        split = (str(named["ahead"]),) if "ahead" in named else (a, b)
         check(set(split) <= {a, b}, f"ahead is {a} or {b}")
         unit = Unit.of(context.program, action.region)
         dots = [found for found in map(dot, unit.lines) if found and found.precision != SPLIT]
         check([found[:3] for found in dots] == [("acc", a, b)], "the dot has another form")
         check(f"{unit.name} = acc" in unit.lines, "the accumulator is used in another way")
         check(split == (a, b) or _plain(context, unit), "one operand alone is split in a product of whole matrices only")
-        unit = _with_pairs(context, unit, (a, b), split)
+        unit = _with_tile(context, _with_pairs(context, unit, (a, b), split), named.get("tile"))
         program = unit.into(context.program)
         for name in ("split_fp16", _product((a, b), split)):
             program = with_library(program, name, unit.name)
         return program
+
+
+def _proposed(context: Context, unit: Unit) -> tuple[dict[str, int], str]:
+    """The first of PAIR_TILES that fills the GPU, else the last, and its shape in words; nothing where the tile is large."""
+    if min(unit.constants[name] for name in TILE) >= LEAST_TILE:
+        return {}, ""
+    host = context.host(unit.name)
+    assert host is not None and host.type is not None
+    *lead, rows, cols = host.type.shape
+    batches, rows = (prod(lead), rows) if context.template(unit.name) in BATCHED else (1, rows * prod(lead))
+    programs = [batches * ceil(rows / m) * ceil(cols / n) * unit.constants.get("SPLIT", 1) for m, n, *_ in PAIR_TILES]
+    filling = [number for number, count in enumerate(programs) if count >= FILLED * context.profile.sm_count]
+    number = filling[0] if filling else len(PAIR_TILES) - 1
+    return {"tile": number}, f", in tiles of {' x '.join(map(str, PAIR_TILES[number][:3]))}"
+
+
+def _with_tile(context: Context, unit: Unit, number: Value | None) -> Unit:
+    """The unit with one of PAIR_TILES and as many of its stages as shared memory holds; else no smaller than LEAST_TILE."""
+    if number is None:
+        for name in TILE:
+            unit = unit.with_constant(name, max(unit.constants[name], LEAST_TILE))
+        return unit
+    check(0 <= int(number) < len(PAIR_TILES), f"there are {len(PAIR_TILES)} tiles")
+    m, n, k, warps, stages = PAIR_TILES[int(number)]
+    for name, size in zip(TILE, (m, n, k), strict=True):
+        unit = unit.with_constant(name, size)
+    room = context.profile.shared_per_block_bytes // ((m + n) * k * BYTES)
+    return unit.with_option("num_warps", warps).with_option("num_stages", max(1, min(stages, room)))
 
 
 def _plain(context: Context, unit: Unit) -> bool:
@@ -115,31 +147,7 @@ def _with_pairs(context: Context, unit: Unit, pair: tuple[str, str], split: tupl
     found = ", ".join(f"({', '.join(parts[n])})" if split == pair else ", ".join(parts[n]) for n in split)
     calls = ", ".join(f"split_fp16({matrix[n]}{each})" for n in split)
     unit = unit.with_arguments({**passed, **parts, "K": extent}).beside(anchor, float32_check(a, b), f"{found} = {calls}")
-    return unit if min(unit.constants[name] for name in TILE) >= LEAST_TILE else _with_tile(unit, _tile(context, unit))
-
-
-def _with_tile(unit: Unit, tile: tuple[int, ...]) -> Unit:
-    *sizes, warps, stages = tile
-    for name, size in zip(TILE, sizes, strict=True):
-        unit = unit.with_constant(name, size)
-    return unit.with_option("num_warps", warps).with_option("num_stages", stages)
-
-
-def _tile(context: Context, unit: Unit) -> tuple[int, ...]:
-    """BLOCK_M, BLOCK_N, BLOCK_K, warps and stages: of PAIR_TILES the first that fills the GPU, else the last.
-
-    It has as many stages as shared memory holds.
-    """
-    host = context.host(unit.name)
-    assert host is not None and host.type is not None
-    *lead, rows, cols = host.type.shape
-    batches, rows = (prod(lead), rows) if context.template(unit.name) in BATCHED else (1, rows * prod(lead))
-    batches *= unit.constants.get("SPLIT", 1)
-    least = FILLED * context.profile.sm_count
-    found = [tile for tile in PAIR_TILES if batches * ceil(rows / tile[0]) * ceil(cols / tile[1]) >= least]
-    m, n, k, warps, stages = found[0] if found else PAIR_TILES[-1]
-    room = context.profile.shared_per_block_bytes // ((m + n) * k * BYTES)
-    return m, n, k, warps, max(1, min(stages, room))
+    return unit
 
 
 def _in_kernel(

@@ -313,7 +313,7 @@ def recorded(path: Path) -> Iterator[tuple[str, World, Program]]:
 
 
 def distil(runs: Path) -> None:
-    """Adds what the run folders below a folder say: outcomes, and steps without programs, instead of a problem's older ones."""
+    """Adds what the run folders below a folder say: outcomes, and steps without programs for a problem's older ones."""
     rows, outcomes = list[Facts](), experience.seed("h200")
     for folder in sorted(path.parent for path in runs.rglob("steps.jsonl")):
         run = Run.open(folder)

@@ -36,6 +36,7 @@ LOOKAHEAD = 12  # actions predicted for one decision
 DISCOURAGING = 1.05  # what was predicted to cost more than 5 % waits for another best program to be predicted again
 PROVEN = 0.02  # an expected log gain, by measured outcomes alone, that makes an action come first
 SLIGHT = 0.02  # a fusion that is predicted to gain less waits until the kernels that take most of the time are tuned
+NOTHING = 0.001  # what is predicted to gain less waits for the last stage: it is tried only because the model may be wrong
 MINOR = 0.02  # kernels with less than this share of the time are not tuned by a guided search
 
 
@@ -226,9 +227,20 @@ class Search:
         shares = timing.kernels_ms if timing and self.policy.guided else {}
         return frozenset(unit for unit, ms in shares.items() if ms < MINOR * sum(shares.values()))
 
+    def _weighed(self, key: str, actions: list[Action]) -> list[Action]:
+        """The same actions, those first that are about the kernels with most of the time: what is fused away, or tuned."""
+        timing = self.tree.timing(key)
+        shares = timing.kernels_ms if timing else {}
+
+        def reach(action: Action) -> float:
+            named = {str(value) for _, value in action.params} if action.family == "fusion" else {action.region}
+            return sum(shares.get(name, 0.0) for name in named)
+
+        return sorted(actions, key=reach, reverse=True)
+
     def _choose(self, key: str, scope: Scope) -> Choice:
         legal = self._legal(key, scope)
-        predicted = self._predictions(key, legal) if self.policy.guided else {}
+        predicted = self._predictions(key, self._weighed(key, legal)) if self.policy.guided else {}
         legal = [action for action in legal if self._edits.get((key, action.id), True)]
         best = self.tree.best
         best_ms = self._predict([self.programs[best]])[0] if best and self.policy.guided else None
@@ -237,7 +249,8 @@ class Search:
         seen = frozenset(action.id for action in legal if action.id in predicted and self._gain(key, action) is not None)
         view = replace(view, profile=self.profile, seen=seen)
         choice = self.policy.choose(view, random.Random(f"{self.seed}:{self._decisions}"))
-        waits = scope.name == "model" and view.verdict.correct and view.gains.get(choice.action.id, math.inf) < SLIGHT
+        least = {"": -math.inf, "model": SLIGHT}.get(scope.name, NOTHING)
+        waits = view.verdict.correct and view.gains.get(choice.action.id, math.inf) < least
         return Choice(view.stop) if waits else choice
 
     def _predictions(self, key: str, legal: list[Action]) -> dict[str, float]:

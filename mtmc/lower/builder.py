@@ -28,7 +28,7 @@ RESERVED = frozenset(
 
 HALF = ("float16", "bfloat16")
 FAR = 2**31 - 2**27  # extents from which on, the last part of a split and its last tile included, 32 bits may not do
-SHORT = 256  # elements of a row below which a program of its own would have too little to do
+SHORT = 512  # elements of a row below which a program of its own has too little to do
 FLOATS = ("float32", "float64", *HALF)
 
 

@@ -141,7 +141,7 @@ GOLDEN: dict[str, Plan] = {
         "share", "fuse_prologue(sum_1, guest=abs_1, value=abs_1)", "fuse_second_pass(sum_1, guest=div)"
     ),
     "merge_passes": plan("long_softmax", "merge_passes(softmax)"),
-    "split_fp16": plan("linear", "split_fp16(linear_product)"),
+    "split_fp16": plan("linear", "split_fp16(linear_product, tile=3)"),
     "dot_precision": plan("linear", "dot_precision(linear_product, precision=tf32x3)"),
     "split_reduction": plan("loss", "split_reduction(mean_sum, parts=16)"),
     "split_k": plan("product", "split_k(matmul, parts=4)"),
@@ -340,12 +340,12 @@ PLANS: dict[str, Plan] = {
     "pairs of each part": plan("product", "split_k(matmul, parts=2)", "split_fp16(matmul)", "swizzle(matmul, group=4)"),
     "left operand alone in pairs": plan(
         "linear",
-        "split_fp16(linear_product, ahead=x)",
+        "split_fp16(linear_product, ahead=x, tile=0)",
         "split_k(linear_product, parts=2)",
         "swizzle(linear_product, group=4)",
     ),
     "right operand alone in pairs": plan("product", "split_fp16(matmul, ahead=y)", "product_tile(matmul, tile=5)"),
-    "batched fp16 pairs": plan("batched", "split_fp16(bmm)", "fuse_epilogue(bmm, guest=add)"),
+    "batched fp16 pairs": plan("batched", "split_fp16(bmm, tile=1)", "fuse_epilogue(bmm, guest=add)"),
     "batched fp16 pairs by descriptors": plan(
         "batched", "split_fp16(bmm)", "tensor_descriptors(bmm)", "swizzle(bmm, group=4)"
     ),
