@@ -13,9 +13,10 @@ m the mean over problems of their means m_p,
 
 which is the posterior mean of a normal number around zero whose variance is estimated from the same numbers (empirical
 Bayes; Efron and Morris 1973): what problems agree on is believed, what is smaller than their disagreement is not. SPREAD
-stands for one more problem. Problems count, not steps: those of one problem
-tell little more than one of them. The same is done once more with what kernels of the same size (decade of milliseconds)
-differ by from r.
+stands for one more problem. Problems count, not steps: those of one problem tell little more than one of them.
+
+Only kernels of the same size (decade of milliseconds) speak for one another: what made small ones faster misled about large
+ones, and the reverse.
 
 What a search measures is added as it goes on, and believed at once: equal kernels of one program learn of each other.
 """
@@ -26,7 +27,7 @@ import fcntl
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -139,11 +140,11 @@ class Experience:
 
     def expected(self, place: Place, predicted: bool) -> float | None:
         """The surprise to expect at a place where there is a prediction, else the gain; None where nothing is believed."""
-        found = self._known.get((place.kernel, place.action), {}).values()
-        said = [(o.problem, o.size, o.surprise if predicted else o.gain) for o in found]
-        numbers = [(problem, size, number) for problem, size, number in said if number is not None]
-        problems = {problem for problem, *_ in numbers}
-        return _expected(numbers, place.size) if self.own in problems or len(problems) >= SEVERAL else None
+        found = [o for o in self._known.get((place.kernel, place.action), {}).values() if o.size == place.size]
+        said = [(o.problem, o.surprise if predicted else o.gain) for o in found]
+        numbers = [(problem, number) for problem, number in said if number is not None]
+        problems = {problem for problem, _ in numbers}
+        return _shrunken(numbers) if self.own in problems or len(problems) >= SEVERAL else None
 
 
 def measured(problem: str, before: Before, step: Step) -> Outcome | None:
@@ -216,12 +217,6 @@ def _parsed(lines: str) -> list[Outcome]:
         with suppress(ValueError, TypeError):  # torn, or of another version
             found.append(Outcome(**json.loads(line)))
     return found
-
-
-def _expected(known: Sequence[tuple[str, int, float]], size: int) -> float:
-    """The formula above on (problem, size, number): over all sizes, then over the same one."""
-    everywhere = _shrunken([(problem, number) for problem, _, number in known])
-    return everywhere + _shrunken([(problem, number - everywhere) for problem, other, number in known if other == size])
 
 
 def _shrunken(known: Iterable[tuple[str, float]]) -> float:

@@ -147,10 +147,11 @@ def test_what_problems_disagree_on_is_not_believed():
     assert agreeing and 0.39 < agreeing < 0.4
 
 
-def test_kernels_of_the_same_size_count_more():
+def test_only_kernels_of_the_same_size_count():
     known = [*(outcome(name, 0.6) for name in "abcd"), *(outcome(name, -0.2, size=-2) for name in "efgh")]
     here, there = believed(*known), believed(*known, size=-2)
-    assert here and there is not None and here > 0.45 and there < -0.1
+    assert here and there is not None and here > 0.5 and there < -0.1
+    assert believed(*known, size=-1) is None
 
 
 def test_what_a_search_measures_goes_to_equal_kernels_next():
