@@ -23,6 +23,7 @@ from mtmc.actions.repair_shared import RepairShared
 from mtmc.actions.repair_spill import RepairSpill
 from mtmc.actions.repair_sum import RepairSum
 from mtmc.actions.single_block import SingleBlock
+from mtmc.actions.split_attention import SplitAttention
 from mtmc.actions.split_fp16 import SplitFp16
 from mtmc.actions.split_k import SplitK
 from mtmc.actions.split_reduction import SplitReduction
@@ -48,6 +49,7 @@ RULES: tuple[Rule, ...] = (
     FuseSiblings(),
     MergePasses(),
     SplitFp16(),
+    SplitAttention(),
     DotPrecision(),
     SplitReduction(),
     SplitK(),

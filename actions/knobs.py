@@ -80,3 +80,11 @@ ATTENTION_TILES: tuple[tuple[int, ...], ...] = (
     (64, 32, 4, 3),
     (64, 128, 8, 2),
 )
+
+# The same of an attention whose keys and values are fp16 pairs: they are copied ahead, and four warps' registers suffice.
+PAIR_ATTENTION_TILES: tuple[tuple[int, ...], ...] = (
+    (64, 32, 4, 2),
+    (64, 64, 4, 2),
+    (64, 128, 4, 3),
+    (128, 64, 8, 2),
+)

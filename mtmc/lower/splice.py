@@ -103,6 +103,8 @@ class _Splice(cst.CSTTransformer):
             if kernel and param.annotation and not any(p.annotation for p in params):
                 params += [cst.Param(cst.Name(s)) for s in self.filling.sizes]
             params.append(param)
+        if params and not kernel:
+            params[-1] = params[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         return updated_node.with_changes(params=params)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:

@@ -142,6 +142,7 @@ GOLDEN: dict[str, Plan] = {
     ),
     "merge_passes": plan("long_softmax", "merge_passes(softmax)"),
     "split_fp16": plan("linear", "split_fp16(linear_product, tile=3)"),
+    "split_attention": plan("attention", "split_attention(attention, tile=0)"),
     "dot_precision": plan("linear", "dot_precision(linear_product, precision=tf32x3)"),
     "split_reduction": plan("loss", "split_reduction(mean_sum, parts=16)"),
     "split_k": plan("product", "split_k(matmul, parts=4)"),
@@ -244,6 +245,18 @@ PLANS: dict[str, Plan] = {
         ATTEND.format("product_tile", "tile=1"),
         ATTEND.format("fuse_epilogue", "guest=mul_1"),
         ATTEND.format("dot_precision", "precision=tf32x3"),
+    ),
+    "attention of pairs with a mask": plan(
+        "attention_masked",
+        ATTEND.format("split_attention", "tile=1"),
+        ATTEND.format("product_tile", "tile=2"),
+        ATTEND.format("stages", "value=2"),
+    ),
+    "attention of pairs written out": plan(
+        "attention_by_hand", ATTEND.format("fuse_epilogue", "guest=mul_1"), ATTEND.format("split_attention", "tile=2")
+    ),
+    "attention of pairs without softmax": plan(
+        "relu_attention", ATTEND.format("split_attention", "tile=0"), ATTEND.format("fuse_epilogue", "guest=mul_1")
     ),
     "scan with all around it": plan(
         "scan",

@@ -174,6 +174,7 @@ ASSERTS = {
     "fuse_siblings": "assert x.is_contiguous() and z.is_contiguous()",
     "fuse_prologue": "assert sub.is_contiguous() and x.is_contiguous()",
     "split_fp16": "torch.float32, 'float32 products only'",
+    "split_attention": "torch.float32, 'float32 products only'",
     "dot_precision": "torch.float32, 'float32 products only'",
     "split_reduction": "SPLIT must be a power of two",
     "split_k": "SPLIT must be a power of two",
@@ -188,6 +189,17 @@ ASSERTS = {
 }
 LIBRARY = {
     "split_fp16": ("op_fp16_scale", "op_fp16_rest", "split_fp16_kernel", "split_fp16", "op_fp16x3", "op_dot_fp16x3"),
+    "split_attention": (
+        "op_fp16_scale",
+        "op_fp16_rest",
+        "split_fp16_kernel",
+        "split_fp16",
+        "op_fp16_pair",
+        "op_load_pair",
+        "op_fp16x3",
+        "op_dot_fp16x3",
+        "op_dot_share_fp16x3",
+    ),
     "split_reduction": ("combine_add_kernel", "launch_combine_add"),
     "split_k": ("combine_products_kernel", "launch_combine_products"),
     "repair_sum": ("combine_products_kernel", "launch_combine_products"),
@@ -258,6 +270,8 @@ REFUSED = {
     "the guest of both calls": ("unlike", "fuse_epilogue(cumsum, guest=sub)", "share a guest"),
     "a prologue of a product": ("linear", "fuse_prologue(linear_product, guest=gelu, value=x)", "does not read x once"),
     "a triangle of shifted places": ("triangle", "fuse_epilogue(cumsum_exclusive, guest=tril)", "counts otherwise"),
+    "no attention": ("linear", "split_attention(linear_product, tile=0)", "not an fp32 attention"),
+    "no such tile of pairs": ("attention", "split_attention(attention, tile=4)", "4 tiles"),
     "no such tile of an attention": ("attention", "product_tile(attention, tile=9)", "5 tiles"),
     "rows of another length": ("middle", "fuse_second_pass(sum_1, guest=sqrt)", "same rows"),
     "its own sibling": ("siblings", "fuse_siblings(sum_1, value=sum_1)", "not two calls"),
@@ -291,6 +305,9 @@ LATER = {
     "behind a split": ("loss", "split_reduction(mean_sum, parts=16)", "fuse_epilogue(mean_sum, guest=mean_)", "parts"),
     "split twice": ("product", "split_k(matmul, parts=4)", "split_k(matmul, parts=4)", "split already"),
     "split behind": ("sum", "fuse_epilogue(sum_1, guest=sqrt)", "split_reduction(sum_1, parts=16)", "fused behind"),
+    "keys split twice": (
+        "attention", "split_attention(attention, tile=0)", "split_attention(attention, tile=1)", "another form"
+    ),
     "given back": ("linear", LINEAR, "library(linear_product)", "fused into the product"),
     "beyond its tile": (
         "softmax", "single_block(softmax, value=8192)", "tile_size(softmax, constant=BLOCK, value=4096)", "fit one tile"

@@ -47,16 +47,14 @@ def attention_kernel(
     m = (first + tl.arange(0, BLOCK_M))[:, None].to(tl.int64)
     d = tl.arange(0, BLOCK_D).to(tl.int64)
     col = tl.arange(0, BLOCK_E)[None, :].to(tl.int64)
-    transpose_1_ptr += b * transpose_1_stride_b + h * transpose_1_stride_h
-    transpose_2_ptr += b * transpose_2_stride_b + h * transpose_2_stride_h
     transpose = tl.load(transpose_ptr + b * transpose_stride_b + h * transpose_stride_h + m * transpose_stride_m + d[None, :] * transpose_stride_d, mask=(m < M) & (d[None, :] < D), other=0.0)
     peak = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     norm = tl.zeros((BLOCK_M, 1), tl.float32)
     acc = tl.zeros((BLOCK_M, BLOCK_E), tl.float32)
     for start in range(0, N, BLOCK_N):
         n = (start + tl.arange(0, BLOCK_N)).to(tl.int64)
-        transpose_1 = tl.load(transpose_1_ptr + n[None, :] * transpose_1_stride_n + d[:, None] * transpose_1_stride_d, mask=(n[None, :] < N) & (d[:, None] < D), other=0.0)
-        transpose_2 = tl.load(transpose_2_ptr + n[:, None] * transpose_2_stride_n + col * transpose_2_stride_d, mask=(n[:, None] < N) & (col < E), other=0.0)
+        transpose_1 = tl.load(transpose_1_ptr + (b * transpose_1_stride_b + h * transpose_1_stride_h) + n[None, :] * transpose_1_stride_n + d[:, None] * transpose_1_stride_d, mask=(n[None, :] < N) & (d[:, None] < D), other=0.0)
+        transpose_2 = tl.load(transpose_2_ptr + (b * transpose_2_stride_b + h * transpose_2_stride_h) + n[:, None] * transpose_2_stride_n + col * transpose_2_stride_d, mask=(n[:, None] < N) & (col < E), other=0.0)
         mask = (m < M) & (n[None, :] < N)
         attention_mask = tl.load(attention_mask_ptr + b * attention_mask_stride_b + h * attention_mask_stride_h + m * attention_mask_stride_m + n[None, :] * attention_mask_stride_n, mask=mask)
         score = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -67,7 +65,7 @@ def attention_kernel(
         fade = tl.exp(peak - shift)
         part = tl.exp(score - shift)
         norm = norm * fade + tl.sum(part, axis=1, keep_dims=True)
-        part = part.to(transpose_2.dtype)
+        part = part.to(transpose.dtype)
         acc = acc * fade
         acc = tl.fma(tl.dot(part, transpose_2, input_precision="ieee"), 1.0, acc)
         peak = top

@@ -32,16 +32,14 @@ def attention_kernel(
     m = (first + tl.arange(0, BLOCK_M))[:, None].to(tl.int64)
     d = tl.arange(0, BLOCK_D).to(tl.int64)
     col = tl.arange(0, BLOCK_E)[None, :].to(tl.int64)
-    k_ptr += b * k_stride_b + h * k_stride_h
-    v_ptr += b * v_stride_b + h * v_stride_h
     q = tl.load(q_ptr + b * q_stride_b + h * q_stride_h + m * q_stride_m + d[None, :] * q_stride_d, mask=(m < M) & (d[None, :] < D), other=0.0)
     peak = tl.full((BLOCK_M, 1), float("-inf"), tl.float32)
     norm = tl.zeros((BLOCK_M, 1), tl.float32)
     acc = tl.zeros((BLOCK_M, BLOCK_E), tl.float32)
     for start in range(0, LAST, BLOCK_N):
         n = (start + tl.arange(0, BLOCK_N)).to(tl.int64)
-        k = tl.load(k_ptr + n[None, :] * k_stride_n + d[:, None] * k_stride_d, mask=(n[None, :] < N) & (d[:, None] < D), other=0.0)
-        v = tl.load(v_ptr + n[:, None] * v_stride_n + col * v_stride_d, mask=(n[:, None] < N) & (col < E), other=0.0)
+        k = tl.load(k_ptr + (b * k_stride_b + h * k_stride_h) + n[None, :] * k_stride_n + d[:, None] * k_stride_d, mask=(n[None, :] < N) & (d[:, None] < D), other=0.0)
+        v = tl.load(v_ptr + (b * v_stride_b + h * v_stride_h) + n[:, None] * v_stride_n + col * v_stride_d, mask=(n[:, None] < N) & (col < E), other=0.0)
         mask = (m < M) & (n[None, :] < N)
         operand = tl.load(operand_ptr)
         score = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -52,7 +50,7 @@ def attention_kernel(
         fade = tl.exp(peak - shift)
         part = tl.exp(score - shift)
         norm = norm * fade + tl.sum(part, axis=1, keep_dims=True)
-        part = part.to(v.dtype)
+        part = part.to(q.dtype)
         acc = acc * fade
         acc = tl.fma(tl.dot(part, v, input_precision="ieee"), 1.0, acc)
         peak = top
@@ -88,20 +86,18 @@ def weighted_kernel(
     m = (first + tl.arange(0, BLOCK_M))[:, None].to(tl.int64)
     d = tl.arange(0, BLOCK_D).to(tl.int64)
     col = tl.arange(0, BLOCK_E)[None, :].to(tl.int64)
-    k_ptr += b * k_stride_b + h * k_stride_h
-    v_ptr += b * v_stride_b + h * v_stride_h
     q = tl.load(q_ptr + b * q_stride_b + h * q_stride_h + m * q_stride_m + d[None, :] * q_stride_d, mask=(m < M) & (d[None, :] < D), other=0.0)
     acc = tl.zeros((BLOCK_M, BLOCK_E), tl.float32)
     for start in range(0, N, BLOCK_N):
         n = (start + tl.arange(0, BLOCK_N)).to(tl.int64)
-        k = tl.load(k_ptr + n[None, :] * k_stride_n + d[:, None] * k_stride_d, mask=(n[None, :] < N) & (d[:, None] < D), other=0.0)
-        v = tl.load(v_ptr + n[:, None] * v_stride_n + col * v_stride_d, mask=(n[:, None] < N) & (col < E), other=0.0)
+        k = tl.load(k_ptr + (b * k_stride_b + h * k_stride_h) + n[None, :] * k_stride_n + d[:, None] * k_stride_d, mask=(n[None, :] < N) & (d[:, None] < D), other=0.0)
+        v = tl.load(v_ptr + (b * v_stride_b + h * v_stride_h) + n[:, None] * v_stride_n + col * v_stride_d, mask=(n[:, None] < N) & (col < E), other=0.0)
         mask = (m < M) & (n[None, :] < N)
         operand = tl.load(operand_ptr)
         score = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         score = tl.dot(q, k, score, input_precision="ieee")
         part = tl.where(n[None, :] < N, body(), 0.0)
-        part = part.to(v.dtype)
+        part = part.to(q.dtype)
         acc = tl.fma(tl.dot(part, v, input_precision="ieee"), 1.0, acc)
     value = acc
     row = ROW

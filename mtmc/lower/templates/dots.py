@@ -69,6 +69,21 @@ def op_dot_right_fp16x3(a, b_hi, b_lo, acc):
 
 
 @triton.jit
+def op_dot_share_fp16x3(a, b_hi, b_lo, acc):
+    """acc + a @ b where `b` was split before and the fp32 tile `a` lies between 0 and 1; what is lost of it is below 2^-38."""
+    a = a * 16384.0
+    a_hi = a.to(tl.float16)
+    a_lo = (a - a_hi.to(tl.float32)).to(tl.float16)
+    return acc + op_fp16x3(a_hi, a_lo, b_hi, b_lo) * (1.0 / 16384.0)
+
+
+@triton.jit
+def op_load_pair(hi_ptr, lo_ptr, offset, mask):
+    """Both parts of a tile that was split before, zeros where the mask is off."""
+    return tl.load(hi_ptr + offset, mask=mask, other=0.0), tl.load(lo_ptr + offset, mask=mask, other=0.0)
+
+
+@triton.jit
 def split_fp16_kernel(
     x_ptr, hi_ptr, lo_ptr, scale_ptr, rows, R, K, width, parts, heads, stride_b, stride_h, stride_r, stride_k, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
