@@ -193,9 +193,9 @@ def _bound(row: Row) -> str:
     moved, least = sum(gb for gb, _ in row.traffic.values()), row.floor_gb or 0.0
     copy = least / (row.passes_ms or 1.0)  # GB a millisecond
     parts = [
-        f"{unit} {ms:.2f} ms, {gb:.2f} GB at {gb / ms / copy:.0%} of copy bandwidth ({bound})"
+        f"{unit} {ms:.2f} ms" + (f", {gb:.2f} GB at {gb / ms / copy:.0%} of copy bandwidth ({bound})" if bound else "")
         for unit, ms in row.kernels_ms.items()
         if ms >= MINOR * sum(row.kernels_ms.values())
-        for gb, bound in [row.traffic.get(unit, (0.0, "unknown"))]
+        for gb, bound in [row.traffic.get(unit, (0.0, ""))]
     ]
     return f"- {row.problem}, {row.floor_share:.0%}: moves {moved:.2f} GB, the floor {least:.2f}. {'; '.join(parts)}."
