@@ -8,8 +8,7 @@ Every problem is looked at with the outcomes of all others (leave one problem ou
 `mtmc optimize`; only actions whose outcome was measured are offered, and nothing is run. Over the benchmark's steps the
 rules are the real ones too, and actions may come in another order than when they were measured: a program's kernels have the
 times of the first program's, times the measured factor of each action taken, without the kernels that fusions removed. So it
-is assumed that factors do not depend on the order. Predicted times are put together in the same way. The last table is of a
-network of eight layers of different widths, in which actions have the mean gains and predictions of the outcomes.
+is assumed that factors do not depend on the order. Predicted times are put together in the same way.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -36,7 +33,6 @@ from mtmc.policies import experience
 from mtmc.policies.experience import Experience, Outcome, Place
 from mtmc.policies.greedy import GreedyPolicy
 from mtmc.policies.replay import Untried
-from mtmc.problem import Problem
 from mtmc.problem import load as load_problem
 from mtmc.program import Program
 from mtmc.search import Limits, Search
@@ -153,104 +149,6 @@ class Grown:
         return self.tree.nodes[program.key].verdict
 
 
-WIDTHS = (1024, 1280, 1536, 1792, 2048, 2304, 2560, 2816, 3072)
-MLP = f"""
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self, widths):
-        super().__init__()
-        self.layers = nn.Sequential(*(layer for k, n in zip(widths, widths[1:]) for layer in (nn.Linear(k, n), nn.ReLU())))
-
-    def forward(self, x):
-        return self.layers(x)
-
-
-def get_inputs():
-    return [torch.rand(4096, {WIDTHS[0]})]
-
-
-def get_init_inputs():
-    return [{WIDTHS}]
-"""
-UNTILED = "float32 fp16x3 loop BLOCK_M=64 BLOCK_N=64 BLOCK_K=64 warps=4 stages=1"
-ROWS, PLAIN_FLOPS, EAGER_FLOPS, BANDWIDTH = 4096, 7e12, 51e12, 4.2e12  # a second: of our first product, cuBLAS, and bytes
-
-
-@dataclass
-class Layers:
-    """Moves and Evaluator at once, over a network of eight linear layers of different widths.
-
-    An action has the mean gain and the mean prediction that outcomes have of it; others are not offered. A fusion saves what
-    its guest takes.
-    """
-
-    rules: Rules
-    found: Sequence[Outcome]
-    times: dict[str, tuple[dict[str, float], dict[str, float]]] = field(default_factory=dict)  # measured and predicted ms
-    tiles: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)  # what the tile has gained so far
-
-    def __post_init__(self) -> None:
-        self.reference = sum(2e3 * ROWS * k * n / EAGER_FLOPS + 16e3 * ROWS * n / BANDWIDTH for k, n in pairwise(WIDTHS))
-
-    def start(self, first: Program) -> None:
-        shapes = dict(enumerate(pairwise(WIDTHS)))
-        parts = {}
-        for unit in first.units:
-            k, n = shapes[int((re.search(r"_(\d+)", unit) or ["", "0"])[1])]
-            parts[unit] = 2e3 * ROWS * k * n / PLAIN_FLOPS if unit.endswith("product") else 8e3 * ROWS * n / BANDWIDTH
-        self.times[first.key] = parts, parts
-
-    def gains(self, program: Program, action: Action) -> tuple[float, float] | None:
-        """Log gain of the kernel, measured and predicted; None where nobody knows. A tile may follow another one."""
-        place = Place.of(program, self.judge(program), action)
-        tiled = action.kind == "product_tile" and place and "fp16x3" in place.kernel
-        kernel = UNTILED if tiled else place.kernel if place else ""
-        said = [o for o in self.found if place and (o.kernel, o.action) == (kernel, place.action) and o.surprise is not None]
-        if not said:
-            return None
-        gain, surprise = fmean(o.gain for o in said), fmean(o.surprise or 0.0 for o in said)
-        before = self.tiles.get((program.key, action.region), (0.0, 0.0)) if tiled else (0.0, 0.0)
-        return gain - before[0], gain - surprise - before[1]
-
-    def propose(self, program: Program, verdict: Verdict) -> tuple[Action, ...]:
-        *proposed, stop = self.rules.propose(program, verdict)
-        return (*(a for a in proposed if a.family == "fusion" or self.gains(program, a)), stop)
-
-    def apply(self, program: Program, action: Action) -> Edit:
-        edit = self.rules.apply(program, action)
-        key, there = edit.after.key, edit.after.units
-        measured, predicted = (dict(parts) for parts in self.times[program.key])
-        tiles = {unit: said for unit in there if (said := self.tiles.get((program.key, unit)))}
-        if gains := self.gains(program, action):
-            measured[action.region] *= math.exp(-gains[0])
-            predicted[action.region] *= math.exp(-gains[1])
-            if action.kind == "product_tile":
-                last = tiles.get(action.region, (0.0, 0.0))
-                tiles[action.region] = last[0] + gains[0], last[1] + gains[1]
-        left = [{unit: ms for unit, ms in parts.items() if unit in there} for parts in (measured, predicted)]
-        self.times.setdefault(key, (left[0], left[1]))
-        self.tiles |= {(key, unit): said for unit, said in tiles.items()}
-        return edit
-
-    def predict(self, programs: Sequence[Program]) -> list[float | None]:
-        return [sum(self.times[program.key][1].values()) for program in programs]
-
-    def judge(self, program: Program) -> Verdict:
-        return verdict(self.times[program.key][0], self.reference)
-
-
-def layers(found: Sequence[Outcome]) -> Iterator[tuple[str, Layers, Program]]:
-    problem = Problem("eight layers", MLP, "layers.py")
-    lowering = lower(problem, capture(problem))
-    assert lowering.graph
-    world = Layers(Rules(lowering.graph, load("h200"), "strict", library=False), found)
-    world.start(lowering.program)
-    yield problem.name, world, lowering.program
-
-
 def foretold(found: Sequence[Outcome]) -> Iterator[str]:
     """Errors of log gains of kernels: of the model, and of the model corrected by what other problems say."""
     rows: list[tuple[float, float]] = []
@@ -269,29 +167,29 @@ def arrival(curve: Sequence[float], best: float) -> int:
     return next((n for n, level in enumerate(curve) if level >= NEAR * best), len(curve))
 
 
-def searches(found: Sequence[Outcome], worlds: Iterable[tuple[str, Mock, Program]], budget: int = BUDGET) -> Iterator[str]:
+def searches(found: Sequence[Outcome], worlds: Iterable[tuple[str, Mock, Program]]) -> Iterator[str]:
     """Candidates that searches as `mtmc optimize` makes them need, and the geometric mean of their speed-ups on the way."""
     yield "\n| problem | best | greedy | learning in the search | warm start |\n|---|---|---|---|---|"
     totals, speedups = list[list[int]](), list[list[list[float]]]()
     for name, world, first in worlds:
         others = experience.without(found, name)
-        curves = [curve(world, first, known, budget) for known in (Deaf(), Experience(), Experience(others))]
+        curves = [curve(world, first, known) for known in (Deaf(), Experience(), Experience(others))]
         best = max(way[-1] for way in curves)
         totals.append([arrival(way, best) for way in curves])
         speedups.append([[way[mark] for mark in MARKS] for way in curves])
         yield f"| {name} | {math.exp(best):.2f} | " + " | ".join(map(str, totals[-1])) + " |"
     means = [fmean(column) for column in zip(*totals, strict=True)]
     yield "| mean | | " + " | ".join(f"{mean:.1f}" for mean in means) + " |"
-    for number, mark in enumerate(MARKS if budget == BUDGET else ()):
+    for number, mark in enumerate(MARKS):
         means = [math.exp(fmean(each[way][number] for each in speedups)) for way in range(3)]
         yield f"| speed-up after {mark} | | " + " | ".join(f"{mean:.2f}" for mean in means) + " |"
 
 
-def curve(world: Mock, first: Program, known: Experience, budget: int) -> tuple[float, ...]:
+def curve(world: Mock, first: Program, known: Experience) -> tuple[float, ...]:
     """Log speed-up of the best program after 0, 1, … candidates of one search; 0 while none beats PyTorch."""
-    search = Search(world, world, GreedyPolicy(), Limits(budget, keep_going=True), experience=known)
+    search = Search(world, world, GreedyPolicy(), Limits(BUDGET, keep_going=True), experience=known)
     start, *levels = [step.verdict.log_speedup or 0.0 for step in search.steps(first)]
-    return Course(start, tuple(levels)).curve(budget, Untried.free)
+    return Course(start, tuple(levels)).curve(BUDGET, Untried.free)
 
 
 def grown(trees: Path) -> Iterator[tuple[str, Grown, Program]]:
@@ -351,8 +249,7 @@ def main() -> None:
         return
     found = experience.seed("h200")
     worlds = [grown(TREES), *([recorded(options.path)] if options.path else [])]
-    alike = searches([], layers(found), 60)
-    for lines in (foretold(found), *(searches(found, each) for each in worlds), alike):
+    for lines in (foretold(found), *(searches(found, each) for each in worlds)):
         for line in lines:
             print(line, flush=True)
 

@@ -51,6 +51,7 @@ SEVERAL = 2  # other problems that must be known before they are believed
 SMALL = 0.05  # a kernel with less of the program's time tells nothing
 LINES = 20_000  # the newest ones of a store are read
 OTHERS = ("fusion", "library", "repair", "stop")  # families that change which kernels there are, or answer a fault
+NAMING = ("ahead",)  # parameters that name an operand, otherwise in each problem
 TELLING = re.compile(r"ieee|(tf32|fp16|bf16)(x\d)?|max|min|sum|reduce|cumsum")  # operations that decide how a kernel runs
 
 Before = tuple[Program, Verdict, float | None]
@@ -98,7 +99,7 @@ class Place:
         text = _kernel(program, action.region) if ms and action.family not in OTHERS else ""
         if not timing or not text:
             return None
-        params = " ".join(f"{name}={value}" for name, value in action.params)
+        params = " ".join(name if name in NAMING else f"{name}={value}" for name, value in action.params)
         whole = max(timing.candidate_ms, sum(timing.kernels_ms.values()))
         return Place(text, f"{action.kind} {params}".strip(), floor(log10(ms)), ms / whole)
 

@@ -9,6 +9,7 @@ from typing import Any
 import judge_samples as samples
 import pytest
 
+from mtmc.bench.one import traffic
 from mtmc.errors import InfraError
 from mtmc.hardware_profiles import load
 from mtmc.judge import judge as judge_module
@@ -67,6 +68,8 @@ def test_a_program_is_judged_without_a_gpu(executor: LocalProcesses, tmp_path: P
     assert timing.kernels_ms.keys() == {"relu"} and timing.floor_ms == 0.03
     assert 1.3 < timing.speedup < 3  # one pass over memory instead of two
     assert verdict.launches[0].grid == (65536, 1, 1)
+    (moved, bound) = traffic(verdict.launches, H100)["relu"]
+    assert moved == pytest.approx(2 * 4 * 65536 * 256 / 1e9, rel=0.3) and bound, "reads and writes every element once"
 
 
 def test_the_cache_answers_the_second_time(executor: LocalProcesses, tmp_path: Path) -> None:

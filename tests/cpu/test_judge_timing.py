@@ -185,6 +185,17 @@ def test_a_baseline_that_fails_or_has_no_room_is_noted(monkeypatch: pytest.Monke
     assert notes[1] == "baseline compile-default: no such mode"
 
 
+def test_the_compiler_is_loaded_by_a_model_that_is_compiled_and_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import compile_fx
+
+    compiled = []
+    monkeypatch.setattr(compile_fx, "compile_fx", lambda graph, inputs: compiled.append((graph, inputs)))
+    baselines.load_compiler()
+    ((graph, inputs),) = compiled
+    assert any("softmax" in str(node.target) for node in graph.graph.nodes)
+    assert all(isinstance(x, torch._subclasses.FakeTensor) for x in inputs), "they hold nothing"
+
+
 def bench(reference, candidate, *inputs) -> Bench:
     return Bench(JOB, ModuleType("candidate"), reference, candidate, inputs, Simulated())
 
