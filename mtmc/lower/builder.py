@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -29,6 +30,7 @@ RESERVED = frozenset(
 HALF = ("float16", "bfloat16")
 FAR = 2**31 - 2**27  # extents from which on, the last part of a split and its last tile included, 32 bits may not do
 SHORT = 512  # elements of a row below which a program of its own has too little to do
+TURNS = ("transpose", "permute", "t")  # views that change nothing but the order of dimensions
 FLOATS = ("float32", "float64", *HALF)
 
 
@@ -45,6 +47,12 @@ def meta_of(type: TensorType) -> Any:
     if not type.strides:
         return torch.empty(type.shape, dtype=dtype, device="meta")
     return torch.empty_strided(type.shape, type.strides, dtype=dtype, device="meta")
+
+
+def permuted(type: TensorType, order: Sequence[int]) -> TensorType:
+    """A tensor's type with its dimensions in another order."""
+    meta = meta_of(type).permute(list(order))
+    return TensorType(tuple(meta.shape), type.dtype, tuple(meta.stride()))
 
 
 def contiguous(shape: Sequence[int], dtype: str) -> TensorType:
@@ -176,15 +184,51 @@ class Builder:
             body = body.replace("tl.sqrt_rn(", "tl.sqrt(")  # the former is for float32 only; double is exact anyway
         body = rename(body, self._unexpanded(name, [n for n in names_in(body) if n in self.nodes], type))
         operands = [n for n in dict.fromkeys(names_in(body)) if n in self.nodes]
+        coordinates = {"row", "col"} & set(names_in(body))
+        order = None if coordinates else self._order(operands, type)
+        if self.choose(f"{name}.turned", order is not None) and order:
+            return self._in_order(name, body, order, operands, type)
         shapes = [self.type(o).shape for o in operands if self.nodes[o].op != "scalar"]
         rank = len(type.shape)
-        coordinates = {"row", "col"} & set(names_in(body))
         if not coordinates and all(pad(s, rank) == type.shape or _single(s) for s in shapes):
             return self.unit(name, "pointwise.flat", operands, type, body=body, frame_out=(("index", 0, rank),))
         split = rank - 1 if coordinates else max(rows, split_for(type.shape, [*shapes, type.shape]))
         split = split if coordinates else self._lengthened(name, split, type)
         frame: Frame = (("row", 0, split), ("col", split, rank))
         return self.unit(name, "pointwise.rows", operands, type, body=body, frame_out=frame, split=split)
+
+    def _order(self, operands: Sequence[str], type: TensorType) -> tuple[int, ...] | None:
+        """The order of dimensions in which all operands of the full shape are dense, where it is not the usual one."""
+        full = [found for o in operands if self.nodes[o].op != "scalar" and (found := self.type(o)).shape == type.shape]
+        turned = next((found for found in full if not found.contiguous), None)
+        if turned is None:
+            return None
+        order = tuple(sorted(range(len(type.shape)), key=lambda d: -turned.strides[d]))
+        return order if all(permuted(found, order).contiguous for found in full) else None
+
+    def _in_order(self, name: str, body: str, order: tuple[int, ...], operands: Sequence[str], type: TensorType) -> str:
+        """Elementwise work on the memory of its operands as it lies, and the view that has the result's shape."""
+        seen = {o: self.turned_to(o, order) for o in operands if self.nodes[o].op != "scalar"}
+        made = self.pointwise(name, rename(body, seen), permuted(contiguous(type.shape, type.dtype), order))
+        return self.turned_to(made, tuple(order.index(d) for d in range(len(order))))
+
+    def turned_to(self, name: str, order: tuple[int, ...]) -> str:
+        """A value with its dimensions in another order, after as many of size 1 before them as it lacks."""
+        for _ in range(len(order) - len(self.type(name).shape)):
+            name = self.seen(f"{name}_spread", f"{name}.unsqueeze(0)", name, meta_of(self.type(name)).unsqueeze(0))
+        type = permuted(self.type(name), order)
+        return self.turned_back(name, type) or self.view(f"{name}_turned", f"{name}.permute({order})", name, type)
+
+    def turned_back(self, source: str, type: TensorType) -> str | None:
+        """What `source` is with its dimensions in another order, if that has the type of a view that reorders them again."""
+        node = self.nodes[source]
+        if node.op != "view" or not re.match(rf"{node.inputs[0]}\.({'|'.join(TURNS)})\(", node.kwargs["call"]):
+            return None
+        return node.inputs[0] if self.type(node.inputs[0]) == type else None
+
+    def seen(self, name: str, call: str, source: str, meta: Any) -> str:
+        """A view, `meta` being what it is of a tensor without data."""
+        return self.view(name, call, source, TensorType(tuple(meta.shape), self.type(source).dtype, tuple(meta.stride())))
 
     def _unexpanded(self, name: str, operands: Sequence[str], type: TensorType) -> dict[str, str]:
         """Operands that are another value expanded, with that value: the kernel broadcasts by itself.

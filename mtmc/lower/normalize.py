@@ -9,6 +9,7 @@ from typing import Any
 from mtmc.graph import Graph, Node, Ref, TensorType, walk
 from mtmc.lower import rules_attention as attention
 from mtmc.lower import rules_contraction as contraction
+from mtmc.lower import rules_einsum as einsum
 from mtmc.lower import rules_loss as loss
 from mtmc.lower import rules_norm as norm
 from mtmc.lower import rules_pointwise as pointwise
@@ -38,7 +39,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("mm", "bmm", "matmul"), contraction.matmul),
     **dict.fromkeys(("addmm", "baddbmm"), contraction.addmm),
     "linear": contraction.linear,
-    "einsum": contraction.einsum,
+    "einsum": einsum.einsum,
     "scaled_dot_product_attention": attention.scaled_dot_product,
     "attention": attention.written_out,
     **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"), loss.elementwise),

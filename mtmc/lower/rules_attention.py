@@ -69,15 +69,10 @@ def _placed(b: Builder, name: str, template: str, operands: list[str], type: Ten
         strided=True, letters=("q", "k", "v"), frame_out=FRAME, **facts,
     )  # fmt: skip
     if facts["turned"]:
-        out = _seen(b, f"{name}_turned", out, f"{out}.transpose(1, 2)", meta_of(b.type(out)).transpose(1, 2))
+        out = b.seen(f"{name}_turned", f"{out}.transpose(1, 2)", out, meta_of(b.type(out)).transpose(1, 2))
     for rank in range(3, len(type.shape) - 1, -1):
-        out = _seen(b, f"{name}_{rank}", out, f"{out}.squeeze(0)", meta_of(b.type(out)).squeeze(0))
+        out = b.seen(f"{name}_{rank}", f"{out}.squeeze(0)", out, meta_of(b.type(out)).squeeze(0))
     return out
-
-
-def _seen(b: Builder, name: str, source: str, call: str, meta: Any) -> str:
-    """A view, `meta` being what it is of a tensor without data."""
-    return b.view(name, call, source, TensorType(tuple(meta.shape), b.type(source).dtype, tuple(meta.stride())))
 
 
 def _scores(b: Builder, name: str, args: dict[str, Any], seen: list[str]) -> tuple[list[str], dict[str, Any]]:
@@ -118,7 +113,7 @@ def _scale(b: Builder, name: str, scale: float | None, width: int) -> str:
 def _four(b: Builder, name: str, new: str) -> str:
     """`name` seen with four dimensions, ones put before its own."""
     for _ in range(4 - len(b.type(name).shape)):
-        name = _seen(b, new, name, f"{name}.unsqueeze(0)", meta_of(b.type(name)).unsqueeze(0))
+        name = b.seen(new, f"{name}.unsqueeze(0)", name, meta_of(b.type(name)).unsqueeze(0))
     return name
 
 
@@ -130,7 +125,7 @@ def _mask(b: Builder, name: str, mask: str, seen: list[str]) -> str:
     query, key = (b.type(n).shape for n in seen[:2])
     meta = meta_of(have).expand(*query[:3], key[2])
     text = f"{mask}.expand(*{seen[0]}.shape[:3], {seen[1]}.shape[2])"
-    return _seen(b, f"{name}_mask", mask, text, meta)
+    return b.seen(f"{name}_mask", text, mask, meta)
 
 
 def _of_units(b: Builder, name: str, parts: list[str], scale: str, type: TensorType) -> str:

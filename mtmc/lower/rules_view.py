@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from mtmc.graph import Node, Ref, TensorType
-from mtmc.lower.builder import Builder, NotMine, meta_of
+from mtmc.lower.builder import TURNS, Builder, NotMine, meta_of
 from mtmc.lower.rules_pointwise import arguments
 
 # ATen view -> method text over argument names; sizes that vary become SIZES entries.
@@ -30,7 +29,6 @@ METHODS: dict[str, str] = {
     "expand_as": "self.expand_as(other)",
     "view_as": "self.reshape(other.shape)",
 }
-TURNS = ("transpose", "permute", "t")
 NOTHING = ("alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous", "clone")
 
 
@@ -50,18 +48,10 @@ def view(b: Builder, node: Node, type: TensorType) -> str:
         texts |= {"self": source, "REVERSED": repr(tuple(range(len(type.shape) - 1, -1, -1)))}
         call = _fill(METHODS[base], texts)
     seen = _strided(b, source, base, args, type)
-    before = _turned_back(b, source, seen) if base in TURNS else None
+    before = b.turned_back(source, seen) if base in TURNS else None
     if b.choose(f"{node.name}.back", before is not None) and before:
         return before
     return b.view(node.name, call, source, seen)
-
-
-def _turned_back(b: Builder, source: str, type: TensorType) -> str | None:
-    """What `source` is with its dimensions in another order, if that has the type of a view that reorders them again."""
-    node = b.nodes[source]
-    if node.op != "view" or not re.match(rf"{node.inputs[0]}\.({'|'.join(TURNS)})\(", node.kwargs["call"]):
-        return None
-    return node.inputs[0] if b.type(node.inputs[0]) == type else None
 
 
 def _fill(method: str, texts: dict[str, str]) -> str:

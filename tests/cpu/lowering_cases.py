@@ -294,6 +294,25 @@ PRODUCTS = {
     "einsum": two("torch.einsum('ijl,lk->ijk', x, y)", "A,C,K", "K,N"),
     "einsum of batches": two("torch.einsum('bhid,bhjd->bhij', x, y)", "A,C,N,D", "A,C,M,D"),
     "einsum with two sums": two("torch.einsum('abk,bkn->an', x, y)", "A,C,D", "C,D,N"),
+    "einsum of three": Case(
+        "torch.einsum('bhl,bln,bhn->bhn', x, y, z)",
+        {"x": randn("A", "C", "K"), "y": randn("A", "K", "N"), "z": randn("A", "C", "N")},
+    ),
+    "einsum of chunks": Case(
+        "torch.einsum('bclhn,bcshn,bhcls,bcshp->bclhp', x, y, z, w)",
+        {
+            "x": randn("2", "3", "M", "C", "D"),
+            "y": randn("2", "3", "M", "C", "D"),
+            "z": randn("2", "C", "3", "M", "M"),
+            "w": randn("2", "3", "M", "C", "N"),
+        },
+    ),
+    "einsum of a decay": Case(
+        "torch.einsum('bclhn,bhcl,bclhp->bchpn', x, y, z)",
+        {"x": randn("2", "3", "M", "C", "D"), "y": randn("2", "C", "3", "M"), "z": randn("2", "3", "M", "C", "N")},
+    ),
+    "einsum of an outer product": two("torch.einsum('bi,bj->bji', x, y)", "A,M", "A,N"),
+    "einsum of one operand alone": two("torch.einsum('bik,bj->bij', x, y)", "A,M,K", "A,N", kept=("aten.einsum.default",)),
     "einsum turned": two("torch.einsum('ik,kj->ji', x, y)", "M,K", "K,N"),
     "heads that do not join": one(
         "y = x.view(A, M, C, D).transpose(1, 2)\nreturn y @ y.transpose(-2, -1), y.transpose(-2, -1) @ (y * 2)",
@@ -482,6 +501,10 @@ MOVES = {
     "permute as the result": one("x.permute(2, 0, 1)", "A", "C", "D"),
     "turned after work": one("(x * 2).t()"),
     "work on a turned value": one("x.t() * 2"),
+    "work on two turned values": two("(x.transpose(1, 2) * y.transpose(1, 2)).relu() + 1", "A,C,D", "A,C,D"),
+    "work on a turned value and a row": two("x.permute(2, 0, 1) * y + 1", "A,C,D", "C"),
+    "work on values turned otherwise": two("x.t() * y.t().contiguous()", "A,B", "A,B"),
+    "work between turns": two("F.relu((x @ y).transpose(1, 2)).transpose(1, 2) * 2", "A,M,K", "A,K,N"),
     "made contiguous": one("x.t().contiguous()"),
     "reshaped": one("x.reshape(A, C * D) + 1", "A", "C", "D"),
     "viewed twice": one("(x.view(A * C, D) * 2).view(A, C, D).transpose(1, 2).reshape(A, D * C)", "A", "C", "D"),

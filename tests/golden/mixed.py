@@ -67,58 +67,6 @@ def op_max_over(acc):
 
 
 @triton.jit
-def copy_kernel(x_ptr, out_ptr, d1, d2, d3, d4, x0, x1, x2, x3, x4, y0, y1, y2, y3, y4, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    blocks = tl.cdiv(d4, BLOCK)
-    tiles = tl.cdiv(d3, ROWS) * blocks
-    lead = (tl.program_id(0) // tiles).to(tl.int64)
-    tile = (tl.program_id(0) % tiles).to(tl.int64)
-    i0 = lead // (d1 * d2)
-    i1 = lead // d2 % d1
-    i2 = lead % d2
-    row = (tile // blocks * ROWS + tl.arange(0, ROWS))[:, None]
-    col = (tile % blocks * BLOCK + tl.arange(0, BLOCK))[None, :]
-    mask = (row < d3) & (col < d4)
-    x = tl.load(x_ptr + (i0 * x0 + i1 * x1 + i2 * x2) + row * x3 + col * x4, mask=mask)
-    tl.store(out_ptr + (i0 * y0 + i1 * y1 + i2 * y2) + row * y3 + col * y4, x, mask=mask)
-
-
-def copy_into(x, out):
-    """Copies x to out, both of one shape with at most five dimensions and any strides.
-
-    Columns of a tile are what lies together in out; rows what lies together in x, or else the longest extent.
-    """
-    if x.numel() == 0:
-        return out
-    walk = []  # size, stride in x, stride in out of each extent, those that are one in both joined
-    for size, own, other in sorted(zip(x.shape, x.stride(), out.stride(), strict=True), key=lambda extent: -extent[2]):
-        if walk and walk[-1][1:] == (own * size, other * size):
-            walk[-1] = (walk[-1][0] * size, own, other)
-        elif size != 1:
-            walk.append((size, own, other))
-    walk = [(1, 0, 0)] * (5 - len(walk)) + walk
-    turned = [extent for extent in walk if extent[0] > 1 and extent[1] < walk[4][1]]
-    rows = min(turned, key=lambda extent: extent[1]) if turned else max(walk[:4], key=lambda extent: extent[0])
-    walk.remove(rows)
-    walk.insert(3, rows)
-    (d0, d1, d2, d3, d4), x_strides, out_strides = zip(*walk, strict=True)
-    BLOCK = min(64 if turned else 2048, triton.next_power_of_2(d4))
-    ROWS = min(2048 // BLOCK, triton.next_power_of_2(d3))
-    grid = (d0 * d1 * d2 * triton.cdiv(d3, ROWS) * triton.cdiv(d4, BLOCK),)
-    copy_kernel[grid](x, out, d1, d2, d3, d4, *x_strides, *out_strides, ROWS=ROWS, BLOCK=BLOCK, num_warps=4)
-    return out
-
-
-def launch_copy(x):
-    """A row-major copy of x."""
-    return copy_into(x, torch.empty(x.shape, dtype=x.dtype, device=x.device))
-
-
-def launch_restride(x, order):
-    """A dense copy of x whose dimensions lie in memory in the given order, the fastest last."""
-    return copy_into(x, torch.empty_permuted(x.shape, order, dtype=x.dtype, device=x.device))
-
-
-@triton.jit
 def cumsum_kernel(x0__ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     carry = tl.full((1,), 0.0, tl.float32)
@@ -144,25 +92,25 @@ def launch_cumsum(x0_):
 
 
 @triton.jit
-def mul_kernel(permute_copy_ptr, y0_ptr, out_ptr, cols, size_1, BLOCK: tl.constexpr):
+def mul_kernel(cumsum_ptr, y0_turned_ptr, out_ptr, cols, size_1, BLOCK: tl.constexpr):
     blocks = tl.cdiv(cols, BLOCK)
     row = (tl.program_id(0) // blocks).to(tl.int64)
     col = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     mask = col < cols
     index = row * cols + col
-    permute_copy = tl.load(permute_copy_ptr + index, mask=mask)
-    y0 = tl.load(y0_ptr + col // size_1, mask=mask)
-    mul = permute_copy * y0
+    cumsum = tl.load(cumsum_ptr + index, mask=mask)
+    y0_turned = tl.load(y0_turned_ptr + col % size_1, mask=mask)
+    mul = cumsum * y0_turned
     tl.store(out_ptr + index, mul, mask=mask)
 
 
-def launch_mul(permute_copy, y0):
-    out = torch.empty(permute_copy.shape, dtype=permute_copy.dtype, device=permute_copy.device)
+def launch_mul(cumsum, y0_turned):
+    out = torch.empty(cumsum.shape, dtype=cumsum.dtype, device=cumsum.device)
     size_1 = out.shape[1]
     cols = out.shape[0] * out.shape[1]
     BLOCK = 512
     grid = (out.numel() // cols * triton.cdiv(cols, BLOCK),)
-    mul_kernel[grid](permute_copy, y0, out, cols, size_1, BLOCK=BLOCK, num_warps=1, num_stages=1)
+    mul_kernel[grid](cumsum, y0_turned, out, cols, size_1, BLOCK=BLOCK, num_warps=1, num_stages=1)
     return out
 
 
@@ -261,9 +209,8 @@ class ModelNew(Model):
     def kernels(self, x0_, y0):
         """The fast path: one call a statement, no checks."""
         cumsum = launch_cumsum(x0_)
-        permute = cumsum.permute((1, 0))
-        permute_copy = launch_copy(permute)
-        mul = launch_mul(permute_copy, y0)
+        y0_turned = y0.permute((1, 0))
+        mul = launch_mul(cumsum, y0_turned)
+        mul_turned = mul.permute((1, 0))
         amax = launch_amax(x0_)
-        mul_result = launch_restride(mul, (1, 0))
-        return [(mul_result, amax,)]
+        return [(mul_turned, amax,)]
