@@ -10,6 +10,8 @@ from mtmc.lower.builder import FLOATS, Builder, NotMine, contiguous
 from mtmc.lower.rules_pointwise import arguments
 
 MOST_BATCHES = 65535  # the batch is the grid's second dimension
+LEAST = 16  # a dot takes no smaller tile
+PLAIN, FLAT = (32, 32, 32), 128  # tile of a plain product; columns where rows and sum are both small
 
 
 def product(b: Builder, name: str, left: str, right: str, type: TensorType) -> str:
@@ -25,13 +27,24 @@ def product(b: Builder, name: str, left: str, right: str, type: TensorType) -> s
     if len(c.shape) == 2 and len(a.shape) >= 2:
         if len(a.shape) > 2:
             left = b.dense(left)
-        template = "contraction.matvec" if c.shape[1] == 1 else "contraction.matmul"
-        return b.unit(name, template, [left, right], type, **facts)
+        if c.shape[1] == 1:
+            return b.unit(name, "contraction.matvec", [left, right], type, **facts)
+        facts["tile"] = _tile(b, name, prod(a.shape[:-1]), c)
+        return b.unit(name, "contraction.matmul", [left, right], type, **facts)
+    facts["tile"] = _tile(b, name, a.shape[-2], c)
     if len(a.shape) == 3 == len(c.shape) and a.shape[0] == c.shape[0] <= MOST_BATCHES:
         return b.unit(name, "contraction.bmm", [left, right], type, **facts)
     if len(a.shape) == 4 == len(c.shape) and a.shape[:2] == c.shape[:2] and prod(a.shape[:2]) <= MOST_BATCHES:
         return b.unit(name, "contraction.heads", [left, right], type, **facts)
     raise NotMine(f"product of shapes {a.shape} and {c.shape}")
+
+
+def _tile(b: Builder, name: str, rows: int, right: TensorType) -> tuple[int, int, int]:
+    """The tile of a product of so many rows: along small extents as short as a dot takes it."""
+    m, n, k = PLAIN
+    flat, shallow = b.choose(f"{name}.flat", rows <= LEAST), b.choose(f"{name}.shallow", right.shape[-2] <= LEAST)
+    wide = flat and shallow and b.choose(f"{name}.broad", right.shape[-1] >= FLAT)
+    return LEAST if flat else m, FLAT if wide else n, LEAST if shallow else k
 
 
 def matmul(b: Builder, node: Node, type: TensorType) -> str:

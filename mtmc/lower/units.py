@@ -100,7 +100,8 @@ def _contraction(node: Node, kind: str) -> str:
     for letter, name in (("a", left), ("b", right)):
         names |= {letter: name, f"{letter}_ptr": f"{name}_ptr"}
         names |= {f"{letter}_stride_{d}": f"{name}_stride_{d}" for d in "bhmkn"}
-    return splice("contraction", (f"{kind}_kernel", f"launch_{kind}"), Filling(names))
+    expressions = dict(zip(("TILE_M", "TILE_N", "TILE_K"), map(str, node.kwargs.get("tile", ())), strict=False))
+    return splice("contraction", (f"{kind}_kernel", f"launch_{kind}"), Filling(names, expressions))
 
 
 def _attention(node: Node, graph: Graph, kind: str) -> str:

@@ -68,7 +68,7 @@ def linear_product_kernel(x0__ptr, linear_weight_ptr, out_ptr, M, N, K, x0__stri
 def launch_linear_product(x0_, linear_weight):
     M, N, K = x0_.numel() // x0_.shape[-1], linear_weight.shape[1], x0_.shape[-1]
     out = torch.empty((*x0_.shape[:-1], N), dtype=x0_.dtype, device=x0_.device)
-    BLOCK_M, BLOCK_N, BLOCK_K = 32, 32, 32
+    BLOCK_M, BLOCK_N, BLOCK_K = 16, 32, 32
     grid = (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N),)
     linear_product_kernel[grid](x0_, linear_weight, out, M, N, K, x0_.stride(-2), x0_.stride(-1), linear_weight.stride(0), linear_weight.stride(1), BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, num_warps=4, num_stages=1)
     return out

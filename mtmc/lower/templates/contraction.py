@@ -1,8 +1,8 @@
 """Matrix products: out[b, m, n] = sum_k a[b, m, k] * b[b, k, n], any strides, fp32 accumulation; and the case n = 1.
 `heads` has two dimensions for b, which strides cannot always join to one.
 
-The plain form multiplies in full precision (`ieee`) with small tiles, each summed by itself: one chain over all of K would lose
-digits. The compiler turns a sum of a product and `acc` into such a chain, hence the `fma`. Layout names as in BLAS: a is M x K, b is K x N.
+The plain form multiplies in full precision (`ieee`) with small tiles (TILE_M, TILE_N, TILE_K), each summed by itself: one chain
+over all of K would lose digits. The compiler turns a sum of a product and `acc` into such a chain, hence the `fma`. Layout names as in BLAS: a is M x K, b is K x N.
 """
 
 import torch
@@ -31,7 +31,7 @@ def matmul_kernel(a_ptr, b_ptr, out_ptr, M, N, K, a_stride_m, a_stride_k, b_stri
 def launch_matmul(a, b):
     M, N, K = a.numel() // a.shape[-1], b.shape[1], a.shape[-1]
     out = torch.empty((*a.shape[:-1], N), dtype=a.dtype, device=a.device)
-    BLOCK_M, BLOCK_N, BLOCK_K = 32, 32, 32
+    BLOCK_M, BLOCK_N, BLOCK_K = TILE_M, TILE_N, TILE_K
     grid = (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N),)
     matmul_kernel[grid](a, b, out, M, N, K, a.stride(-2), a.stride(-1), b.stride(0), b.stride(1), BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, num_warps=4, num_stages=1)
     return out
@@ -62,7 +62,7 @@ def bmm_kernel(a_ptr, b_ptr, out_ptr, M, N, K, a_stride_b, a_stride_m, a_stride_
 def launch_bmm(a, b):
     M, N, K = a.shape[1], b.shape[2], a.shape[2]
     out = torch.empty((a.shape[0], M, N), dtype=a.dtype, device=a.device)
-    BLOCK_M, BLOCK_N, BLOCK_K = 32, 32, 32
+    BLOCK_M, BLOCK_N, BLOCK_K = TILE_M, TILE_N, TILE_K
     grid = (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N), a.shape[0])
     bmm_kernel[grid](a, b, out, M, N, K, a.stride(0), a.stride(1), a.stride(2), b.stride(0), b.stride(1), b.stride(2), BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, num_warps=4, num_stages=1)
     return out
@@ -93,7 +93,7 @@ def heads_kernel(a_ptr, b_ptr, out_ptr, heads, M, N, K, a_stride_b, a_stride_h, 
 def launch_heads(a, b):
     heads, M, K, N = *a.shape[1:], b.shape[3]
     out = torch.empty((*a.shape[:3], N), dtype=a.dtype, device=a.device)
-    BLOCK_M, BLOCK_N, BLOCK_K = 32, 32, 32
+    BLOCK_M, BLOCK_N, BLOCK_K = TILE_M, TILE_N, TILE_K
     grid = (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N), a.shape[0] * heads)
     heads_kernel[grid](a, b, out, heads, M, N, K, a.stride(0), a.stride(1), a.stride(2), a.stride(3), b.stride(0), b.stride(1), b.stride(2), b.stride(3), BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, BLOCK_K=BLOCK_K, num_warps=4, num_stages=1)
     return out
