@@ -65,7 +65,7 @@ def bench_command(  # noqa: PLR0913  one parameter an option
     """
     if context.invoked_subcommand is not None:
         return
-    from mtmc.bench import rows, runner
+    from mtmc.bench import crosscheck, rows, runner
     from mtmc.bench import suite as suites
     from mtmc.bench.bar import Bar
     from mtmc.bench.guard import Guard
@@ -74,8 +74,8 @@ def bench_command(  # noqa: PLR0913  one parameter an option
     facts = _machine()
     if path is None:
         raise BadInput("Give the suite's folder with --path, or use mtmc bench show or mtmc bench compare.")
-    if cross_check and not (path / "src/kernelbench/eval.py").is_file():
-        raise BadInput(f"--cross-check needs KernelBench's checker, and {path} has no src/kernelbench/eval.py.")
+    if cross_check:
+        crosscheck.imported(path)
     known = _degenerate(degenerate)
     cases = suites.cases(suite, path, _numbers(levels), _names(problems), every)
     asked = Asked(_baselines(baselines), budget, minutes, seed, _precision(precision), not no_warm_start)

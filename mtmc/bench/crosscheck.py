@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mtmc.errors import BadInput
+
 Evaluator = Callable[..., Any]
 
 TRIALS = 2  # inputs on which both sides are compared
@@ -22,10 +24,21 @@ def evaluator(checkout: Path) -> Evaluator:
     """KernelBench's evaluator from `checkout/src`, with all that can be loaded before a GPU is needed."""
     import torch
 
-    with _without_clients(), _importable(checkout / "src"):
-        found: Evaluator = importlib.import_module("kernelbench.eval").eval_kernel_against_ref
+    found = imported(checkout)
     if torch.cuda.is_available():
         torch.cuda.init()  # type: ignore[no-untyped-call]
+    return found
+
+
+def imported(checkout: Path) -> Evaluator:
+    """The same, the GPU left alone. Raises BadInput where the checkout, or a package that it imports, is missing."""
+    if not (checkout / "src/kernelbench/eval.py").is_file():
+        raise BadInput(f"--cross-check needs KernelBench's checker, and {checkout} has no src/kernelbench/eval.py.")
+    try:
+        with _without_clients(), _importable(checkout / "src"):
+            found: Evaluator = importlib.import_module("kernelbench.eval").eval_kernel_against_ref
+    except ImportError as error:
+        raise BadInput(f"--cross-check cannot load KernelBench's checker: {error}.") from error
     return found
 
 

@@ -270,6 +270,21 @@ def eval_kernel_against_ref(reference, candidate, num_correct_trials, measure_pe
 """
 
 
+@pytest.fixture
+def checker():
+    """Write the text of a checker into a checkout; what was imported of it is forgotten afterwards."""
+
+    def write(checkout, text):
+        package = checkout / "src" / "kernelbench"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        (package / "eval.py").write_text(text)
+
+    yield write
+    for name in ("kernelbench", "kernelbench.eval"):
+        sys.modules.pop(name, None)
+
+
 @pytest.mark.parametrize(
     ("candidate", "expected"),
     [
@@ -279,17 +294,16 @@ def eval_kernel_against_ref(reference, candidate, num_correct_trials, measure_pe
         ("raises", (None, "KernelBench's checker raised RuntimeError: expected scalar type Long")),
     ],
 )
-def test_the_checkers_opinion(tmp_path, monkeypatch, candidate, expected):
-    package = tmp_path / "src" / "kernelbench"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    (package / "eval.py").write_text(EVALUATOR)
-    for name in ("kernelbench", "kernelbench.eval"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+def test_the_checkers_opinion(tmp_path, monkeypatch, checker, candidate, expected):
+    checker(tmp_path, EVALUATOR)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     assert crosscheck.opinion(crosscheck.evaluator(tmp_path), "x", candidate) == expected
-    for name in ("kernelbench", "kernelbench.eval"):
-        sys.modules.pop(name, None)
+
+
+def test_a_checker_that_cannot_be_loaded_is_told_before_anything_runs(tmp_path, checker):
+    checker(tmp_path, "import a_package_that_nobody_has")
+    with pytest.raises(BadInput, match="cannot load KernelBench's checker: No module named 'a_package_that_nobody_has'"):
+        crosscheck.imported(tmp_path)
 
 
 @pytest.fixture
@@ -325,9 +339,8 @@ def test_without_a_gpu_one_sentence_says_so_and_results_can_still_be_read(world,
     assert mtmc("compare", "old.jsonl", "old.jsonl")[1].startswith("4 equal, 1 neither")
 
 
-def test_the_command_runs_draws_and_resumes(gpu, mtmc):
-    (gpu / "suite/src/kernelbench").mkdir(parents=True)
-    (gpu / "suite/src/kernelbench/eval.py").touch()
+def test_the_command_runs_draws_and_resumes(gpu, mtmc, checker):
+    checker(gpu / "suite", EVALUATOR)
     code, out, err = mtmc("--path", "suite", "-o", "rows.jsonl", "--problems", "1/1,1/2", "--jobs", "1")
     assert code == 0 and out.split() == ["rows.md", "rows.html"]
     assert "1/1 2.00 over eager" in err and "1/2 failed: RuntimeError: it broke" in err
