@@ -8,7 +8,7 @@ With the fp64 oracle o, the reference r (eager, default flags) and the candidate
 
 On inputs that only look for wrong masks, constants and overflow (`draws.PROBES`: tiny, large, structured ones, far from what
 a problem is about), 2⁻¹³ is added on the right: a formula as good as eager's on the file's own inputs may cancel there. If
-that is not enough, what the reference's own conditioning explains is added too (`conditioning`).
+that is not enough, and on inputs of mean 5, what the reference's own conditioning explains is added (`conditioning`).
 
 `extra` is 0 for `strict`. `tf32` and `bf16` add the unit round-off of two rounded operands (2·2⁻¹¹ and 2·2⁻⁸). NaN and Inf
 must sit where the reference has them. Integer and bool outputs are compared exactly with the reference; so a tie in an

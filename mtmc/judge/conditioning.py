@@ -1,8 +1,9 @@
 """How far do the exact results move when the inputs move by a rounding?
 
-On inputs far from what a problem is about (`draws.PROBES`) the reference may be ill-conditioned: where two attention scores
-of size 1e5 nearly tie, a change of the inputs by 2⁻²³ decides between them. An error no larger than what such a change does
-is none of the kernel's making. It is measured with the oracle, and only once a candidate has failed a probe:
+On inputs far from what a problem is about (`draws.SWAYED`) the reference may be ill-conditioned: where two attention scores
+of size 1e5 nearly tie, a change of the inputs by 2⁻²³ decides between them; where sums of like terms cancel, the largest
+error is one of few elements and a matter of luck on either side. An error no larger than what such a change does is none of
+the kernel's making. It is measured with the oracle, and only once a candidate has failed there:
 
     inputs · (1 ± 2⁻²³), signs drawn, TRIES times  →  the largest ‖o′ − o‖ / ‖o‖ and the largest |o′ − o| / (1 + |o|)
 

@@ -25,6 +25,7 @@ AGAIN = "own again"  # the file's own inputs from another seed
 MISSING = "with NaN"  # normal inputs, two elements of which are NaN
 WEIGHTS = "other weights"  # normal inputs, and parameters moved away from where they start (ones, zeros)
 PROBES = ("large", "low", "tiny", "structured")  # far from what problems are about: see `accuracy`
+SWAYED = (*PROBES, "shifted")  # on which the reference's conditioning may explain an error: see `conditioning`
 DIGITS = {"float64": 1e-8, "float32": 1e-3, "float16": 0.1, "bfloat16": 0.25}  # relative error: half of the digits are lost
 SPREAD = 0.2  # of the parameters' size by which they are moved
 

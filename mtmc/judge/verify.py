@@ -212,9 +212,8 @@ class Verifier:
         return finding, "" if steady else ", varies between runs"
 
     def _values(self, y: Observed, r: Observed, taken: int, draw: str, seed: int) -> Wrong | Accuracy:
-        """The rule on one draw; on a probe that fails, once more by what the reference's conditioning allows there."""
-        probe = draw in draws.PROBES
-        rule = self.rule.for_probes() if probe else self.rule
+        """The rule on one draw; far from the file's inputs, once more by what the reference's conditioning allows there."""
+        rule = self.rule.for_probes() if draw in draws.PROBES else self.rule
         exacts, errors = None, dict[str, Errors]()
         try:
             exacts = oracle.planned(self.reference, self.inputs, r.result, taken, seed)
@@ -222,7 +221,8 @@ class Verifier:
         except oracle.NoOracle as none:
             self.skipped.append(str(none))
         found = differs_in_values(y, r, errors, rule)
-        if not (probe and exacts and errors and isinstance(found, Wrong) and found.check == "values"):
+        swayed = draw in draws.SWAYED and isinstance(found, Wrong) and found.check == "values"
+        if not (swayed and exacts and errors):
             return found
         try:
             again = differs_in_values(y, r, errors, rule, conditioning.allowances(exacts))

@@ -331,14 +331,24 @@ def test_a_threshold_that_a_rounding_crosses_allows_nothing() -> None:
     assert check_of(verified(case, "return torch.where(x >= 0.5, x, 0)", ("own", "structured"))) == "values"
 
 
-def test_conditioning_counts_on_probes_alone_and_only_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("bits", "fails"), [(21, False), (16, True), (11, True)])
+def test_sums_that_cancel_on_shifted_inputs_allow_the_bits_of_a_split_product(bits: int, fails: bool) -> None:
+    weights = "w = torch.randn(256, 64); self.w = nn.Parameter(1e3 * (w - w.mean(0)))"
+    case = problem("return x @ self.w", weights, inputs="torch.rand(64, 256)")
+    found = verified(case, ROUNDED.format(bits=bits) + "return x @ self.w", ("shifted",))
+    assert isinstance(found, Wrong) == fails, found
+
+
+def test_conditioning_counts_far_from_the_own_inputs_alone_and_only_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(conditioning, "allowances", lambda exact: asked.append(exact) or {})
     case = problem("return torch.exp(x)")
-    for name in ("own", "own again", "normal", "shifted"):
+    for name in ("own", "own again", "normal"):
         assert check_of(verified(case, "return torch.exp(x) * 1.001", (name,))) == "values"
-    assert passes(verified(case, "return torch.exp(x)", ("own", "tiny", "structured"))) and not asked
-    assert check_of(verified(case, "return torch.exp(x) * 1.001", ("tiny",))) == "values" and len(asked) == 1
+    assert passes(verified(case, "return torch.exp(x)", ("own", "shifted", "tiny", "structured"))) and not asked
+    for name in ("shifted", "tiny"):
+        assert check_of(verified(case, "return torch.exp(x) * 1.001", (name,))) == "values"
+    assert len(asked) == 2
 
 
 def test_other_weights_catch_an_affine_step_that_is_left_out() -> None:
