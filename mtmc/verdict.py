@@ -29,6 +29,19 @@ class Launch:
     ttir: str = ""
     load_bits: tuple[int, ...] = ()
 
+    @property
+    def known(self) -> Known:
+        """As the key of a memo."""
+        return Known(repr(self), self)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A launch, equal to others by its text, in which 1, 1.0 and True differ: as values they are equal, to a kernel not."""
+
+    text: str
+    launch: Launch = field(compare=False)
+
 
 @dataclass(frozen=True)
 class Timing:

@@ -176,8 +176,7 @@ def _select(operands: Sequence[Value], level: int) -> Value:
 
 def _mask_align(operands: Sequence[Value]) -> int:
     """A mask `index < n` flips at `n`: it is constant over groups that divide every bound (the side without a ramp)."""
-    bound = min(operands, key=lambda v: np.inf if v.data is None else np.unique(v.ints).size)
-    values = np.unique(bound.ints)
+    values = min((np.unique(v.data) for v in operands if v.data is not None), key=len, default=Value().ints)
     return gcd(VECTOR_BYTES, *(int(v) for v in values[:64]))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from mtmc.graph import TensorType
@@ -17,7 +18,7 @@ from mtmc.judge.counts import count
 from mtmc.judge.pipes import Machine, Occupancy, occupancy
 from mtmc.judge.traffic import ITEMSIZE, written
 from mtmc.judge.work import Counts
-from mtmc.verdict import Launch
+from mtmc.verdict import Known, Launch
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,16 @@ def predict(launches: Sequence[Launch], profile: Profile) -> Prediction:
     kernels: list[KernelTime] = []
     warm: frozenset[tuple[str, int]] = frozenset()
     for launch in launches:
-        counts = work(launch, profile)
-        kernels.append(kernel_time(launch, profile, counts, warm))
-        warm = written(launch, profile, counts)
+        kernel, warm = _step(launch.known, profile, warm)
+        kernels.append(kernel)
     return Prediction(tuple(kernels), len(launches) * profile.efficiency.launch_host_us / 1e3)
+
+
+@lru_cache(maxsize=512)  # a candidate differs from the one before in a launch or two
+def _step(known: Known, profile: Profile, warm: frozenset[tuple[str, int]]) -> tuple[KernelTime, frozenset[tuple[str, int]]]:
+    """Time of one launch after one that left `warm`, and what it leaves itself."""
+    counts = work(known.launch, profile)
+    return kernel_time(known.launch, profile, counts, warm), written(known.launch, profile, counts)
 
 
 def work(launch: Launch, profile: Profile) -> Counts:

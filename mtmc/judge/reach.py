@@ -6,12 +6,15 @@ What passes 2^31 in 32 bits would wrap around on the GPU and address other memor
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from mtmc.judge.counts import Walk
 from mtmc.judge.integers import Ints, Value
-from mtmc.judge.ttir import Operation, parse
-from mtmc.verdict import Launch
+from mtmc.judge.ttir import Operation, Type, parse
+from mtmc.judge.work import Access
+from mtmc.verdict import Known, Launch
 
 LIMITS = -(2**31), 2**31 - 1
 ARITHMETIC = ("arith.addi", "arith.subi", "arith.muli", "arith.trunci", "arith.shli")
@@ -19,6 +22,12 @@ ARITHMETIC = ("arith.addi", "arith.subi", "arith.muli", "arith.trunci", "arith.s
 
 def overflows(launch: Launch) -> tuple[str, ...]:
     """What wraps around, a sentence each; empty where nothing does. Raises ValueError without Triton IR."""
+    return _overflows(launch.known)
+
+
+@lru_cache(maxsize=512)  # a candidate differs from the one before in a launch or two
+def _overflows(known: Known) -> tuple[str, ...]:
+    launch = known.launch
     walks = [_Reach(launch, last) for last in (False, True)]
     for walk in walks:
         walk.block(walk.function.body)
@@ -38,6 +47,10 @@ class _Reach(Walk):
         super().elementwise(op)
         if op.name in ARITHMETIC and op.type.element == "i32":
             self.note(op.name, self.get(op.results[0]).data)
+
+    def record(self, op: Operation, kind: str, tile: Type, pointer: Value, mask: Value) -> None:
+        """Which sectors a tile touches does not matter here."""
+        self.accesses[id(op)] = Access(kind, pointer.root, tile.itemsize, tile.shape)
 
     def visit(self, op: Operation, weight: float, first: bool) -> list[Value]:
         if op.name == "scf.for" and " : i64 {" not in op.text:

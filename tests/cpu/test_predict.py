@@ -16,7 +16,7 @@ from mtmc.graph import TensorType
 from mtmc.hardware_profiles import load
 from mtmc.judge import candidate, ttir
 from mtmc.judge.counts import count
-from mtmc.judge.predict import KernelTime, Prediction, floor_ms, kernel_time, occupancy, predict, predict_aten
+from mtmc.judge.predict import KernelTime, Prediction, _step, floor_ms, kernel_time, occupancy, predict, predict_aten
 from mtmc.judge.standin import stand_in
 from mtmc.lower import lower
 from mtmc.problem import Problem, instantiate
@@ -295,6 +295,24 @@ def test_the_next_kernel_finds_a_small_result_in_the_cache() -> None:
 
     assert chain(1 << 20) == [8 << 20, 4 << 20]
     assert chain(1 << 26) == [8 << 26, 8 << 26]
+
+
+def test_launches_seen_before_are_predicted_as_if_they_were_not() -> None:
+    """Equal launches are walked once; another size, type, grid, GPU or efficiency, or another launch before, is another."""
+    one, same, slow = add(1 << 20, 1024), add(1 << 20, 1024), replace(H200.efficiency, dram_fraction=0.5)
+    x, y, out = (one.arguments[name] for name in ("x_ptr", "y_ptr", "out_ptr"))
+    many = [one, same, one, add(1 << 21, 1024), replace(one, grid=(9, 1, 1)), replace(one, registers=255)]
+    many += [replace(one, arguments={**one.arguments, "n": n}) for n in (1, 1.0)]
+    many.append(replace(one, arguments={"x_ptr": x, "y_ptr": y, "out_ptr": (*out[:2], (1 << 10,), (1,)), "n": 1 << 20}))
+    for profile in (H200, load("rtx4090"), replace(H200, efficiency=slow)):
+        warm: frozenset[tuple[str, int]] = frozenset()
+        for launch, predicted in zip(many, predict(many, profile).kernels, strict=True):
+            plain, warm = _step.__wrapped__(launch.known, profile, warm)
+            assert predicted == plain
+    hits = _step.cache_info().hits
+    assert predict([same], H200) == predict([one], H200) != predict([one], load("rtx4090"))
+    assert _step.cache_info().hits >= hits + 2
+    assert len({launch.known for launch in many}) == len(many) - 2
 
 
 def test_a_launch_without_ir_is_refused() -> None:

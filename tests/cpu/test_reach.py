@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -17,13 +18,14 @@ from mtmc.actions import RULES, Context
 from mtmc.capture import capture
 from mtmc.errors import Illegal
 from mtmc.hardware_profiles import load
+from mtmc.judge import reach
 from mtmc.judge.jobs import Compiled, CompileJob
 from mtmc.judge.reach import overflows
 from mtmc.judge.standin import stand_in
 from mtmc.lower import Lowering, lower
 from mtmc.problem import Problem
 from mtmc.program import Program
-from mtmc.verdict import RuntimeFault
+from mtmc.verdict import Launch, RuntimeFault
 
 LARGE = sorted((Path(__file__).parents[2] / "benchmarks" / "problems" / "large").glob("*.py"))
 H200 = load("h200")
@@ -144,8 +146,40 @@ def narrow_kernel(x_ptr, n, BLOCK: tl.constexpr):
     tl.store(x_ptr + index, 0.0, mask=index < n)
 
 
+def narrow(n: int, block: int = 1024) -> Launch:
+    with stand_in(H200) as recorder:
+        narrow_kernel[(triton.cdiv(n, block),)](torch.empty(n, device="meta"), n, BLOCK=block)
+    return recorder.launches[0]
+
+
 @pytest.mark.parametrize(("n", "wraps"), [(2**31 - 1024, False), (2**31 - 8, False), (2**31 + 8, True)])
 def test_the_last_program_decides(n, wraps):
-    with stand_in(H200) as recorder:
-        narrow_kernel[(triton.cdiv(n, 1024),)](torch.empty(n, device="meta"), n, BLOCK=1024)
-    assert bool(overflows(recorder.launches[0])) == wraps
+    assert bool(overflows(narrow(n))) == wraps
+
+
+def test_a_launch_seen_before_is_not_walked_again():
+    first, again = narrow(2**31 + 8), narrow(2**31 + 8)
+    assert first is not again and first.known == again.known
+    said, misses = overflows(first), reach._overflows.cache_info().misses
+    assert said and overflows(again) == said
+    assert reach._overflows.cache_info().misses == misses
+
+
+def test_launches_that_differ_in_anything_are_analysed_anew():
+    one = narrow(2**31 + 8)
+    tensor = one.arguments["x_ptr"]
+    others = [
+        narrow(2**31 - 8),
+        narrow(2**31 + 8, 512),
+        replace(one, grid=(1, 1, 1)),
+        replace(one, kernel="other"),
+        *(replace(one, arguments={**one.arguments, "n": n}) for n in (1, 1.0, True)),
+        *(
+            replace(one, arguments={**one.arguments, "x_ptr": (*tensor[:2], *changed)})
+            for changed in (((8,), (1,)), ((8,), (2,)))
+        ),
+    ]
+    assert len({launch.known for launch in (one, *others)}) == len(others) + 1
+    for launch in (one, *others):
+        assert overflows(launch) == reach._overflows.__wrapped__(launch.known)
+    assert overflows(one) != overflows(others[0]) and overflows(one) != overflows(others[2])
