@@ -12,6 +12,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from mtmc.hardware_profiles import load
+from mtmc.judge import candidate
 from mtmc.judge.counts import DESCRIPTOR_WAITS, count
 from mtmc.judge.resources import usage
 from mtmc.judge.standin import Recorder, stand_in
@@ -285,6 +286,35 @@ def test_repeated_launches_are_cheap():
         each = (time.perf_counter() - start) / 200
     assert len(recorder.launches) == 201
     assert each < 2e-3
+
+
+MOVED = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def double(x):
+    return 2 * x
+
+
+@triton.autotune([triton.Config({"BLOCK": 128})], key=["n"])
+@triton.jit
+def double_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + index, double(tl.load(x_ptr + index, mask=index < n)), mask=index < n)
+"""
+
+
+def test_a_kernel_that_only_moved_in_its_file_is_not_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "kernels"))
+    compiled = []
+    for text in (MOVED, "# above\n" + MOVED, MOVED.replace("2 *", "3 *")):
+        with candidate.imported(text) as module, stand_in(load("h100")):
+            module.double_kernel[(8,)](meta(1000), meta(1000), 1000)
+        compiled.append(len(list(tmp_path.rglob("*.cubin"))))
+    assert compiled == [1, 1, 2], "the second only moved, the third calls another function"
 
 
 def test_usage_reads_large_numbers():
