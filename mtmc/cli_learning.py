@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mtmc.errors import BadInput, OutOfTime
+from mtmc.evaluation.settings import Side
 
 if TYPE_CHECKING:
     from mtmc.collecting import Order, Outcome, Plan
@@ -45,6 +46,7 @@ def collect_command(  # noqa: PLR0913  one parameter an option
     count: Annotated[bool, typer.Option("--count", help="Grow nothing: count the trajectories in the store.")] = False,
     problems: Annotated[int, typer.Option(min=1, help="How many generated problems are to have a tree.", **GROWTH)] = 300,
     grades: Annotated[str, typer.Option(help="Grades to generate: 1 one operator … 5 small networks.", **GROWTH)] = "1-5",
+    side: Annotated[Side, typer.Option(help="Which structures: kept for evaluation, or trained on.", **GROWTH)] = Side.all,
     budget: Annotated[int, typer.Option(min=1, help="Programs to judge for a problem.", **GROWTH)] = 50,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal problems.", **GROWTH)] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Wall time of all; 0: no limit.", **GROWTH)] = 0.0,
@@ -64,7 +66,7 @@ def collect_command(  # noqa: PLR0913  one parameter an option
 
         options = Options(gpu=gpu, precision=precision, measure=measure, seed=seed, timing_seconds=TIMING, quiet=False)
         until = time.time() + 60 * minutes if minutes else 0.0
-        plan = Plan(store, options, budget, seed, problem_minutes, until)
+        plan = Plan(store, options, budget, seed, problem_minutes, until, side=side)
         crew = _crew(plan, jobs)
         orders = _orders(files or [], seed, _grades(grades))
         folder(store)

@@ -16,6 +16,7 @@ from mtmc import fingerprint
 from mtmc.assembly import Options, Setup, assemble
 from mtmc.capture import capture
 from mtmc.errors import BadInput, InfraError
+from mtmc.evaluation.settings import Side
 from mtmc.generator import problems
 from mtmc.growth import Growth, Recorder
 from mtmc.judge.cache import cache_folder, made_with
@@ -32,6 +33,7 @@ FINISHING = 20.0  # seconds kept for predicting and joining, of the time that is
 class Plan:
     """What is asked. `budget` programs a problem, the first included, within `problem_minutes`; `until` is the end of all
     (seconds as of `time.time`; 0: none). `options` say how programs are judged; `cores` how many processes may compile.
+    Generated problems of another `side` get no tree.
     """
 
     folder: Path
@@ -41,6 +43,7 @@ class Plan:
     problem_minutes: float = 5.0
     until: float = 0.0
     cores: int = 1
+    side: Side = Side.all
 
     def left(self) -> float:
         """Seconds for one problem from now on."""
@@ -95,6 +98,8 @@ def collect(order: Order, plan: Plan, workers: LocalProcesses, doing: Callable[[
         question = _question(order)
         if order.generated and (twin := problems.twin(question.structure)):
             return Outcome(problem.name, "excluded", f"its operators are those of KernelBench's {twin}")
+        if order.generated and not plan.side.holds(question):
+            return Outcome(problem.name, "excluded", f"it is not {plan.side}")
         before = dict(workers.spent)  # their threads go on adding to it
         setup = assemble(problem, plan.options, doing, workers)
     except (BadInput, InfraError) as error:

@@ -16,7 +16,7 @@ from mtmc import policies
 from mtmc.errors import BadInput, OutOfTime
 from mtmc.evaluation.course import Course, best_gain, courses, limit
 from mtmc.evaluation.figures import Case
-from mtmc.evaluation.settings import Contender, Settings, Side
+from mtmc.evaluation.settings import Contender, Settings
 from mtmc.policies.greedy import GreedyPolicy
 from mtmc.policies.policy import Policy
 from mtmc.trajectories import archive, files
@@ -31,7 +31,7 @@ def chosen(folders: Sequence[Path], settings: Settings) -> list[tuple[Path, Stor
     found = []
     for path in (path for folder in folders for path in archive.paths(folder)):
         tree = archive.read(path)
-        side = settings.side is Side.all or tree.question.held_out == (settings.side is Side.held_out)
+        side = settings.side.holds(tree.question)
         if side and best_gain(tree) >= log(settings.least):
             found.append((path, tree))
     if not found:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mtmc.trajectories.trees import Question
 
 DEFAULT = ("random", "greedy", "model")
 
@@ -14,6 +18,10 @@ class Side(StrEnum):
     held_out = "held-out"
     training = "training"
     all = "all"
+
+    def holds(self, question: Question) -> bool:
+        """Is the problem on this side?"""
+        return self is Side.all or question.held_out == (self is Side.held_out)
 
 
 class Order(StrEnum):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mtmc import collecting, fingerprint
 from mtmc.assembly import Options
 from mtmc.capture import capture
+from mtmc.errors import BadInput
+from mtmc.evaluation.settings import Side
 from mtmc.generator import problems
 from mtmc.generator.recipes import RECIPES, TABLES
 from mtmc.problem import Problem
@@ -100,6 +103,22 @@ def test_what_equals_a_kernelbench_problem_gets_no_tree(tmp_path: Path) -> None:
     outcome = collecting.collect(order, collecting.Plan(tmp_path, Options()), None, lambda _: None)
     assert outcome.kind == "excluded" and "1/19" in outcome.note
     assert not list(tmp_path.iterdir())
+
+
+def test_only_problems_of_the_side_that_is_asked_for_get_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def assemble(problem: Problem, *_: object) -> None:
+        raise BadInput("it would be grown")
+
+    monkeypatch.setattr(collecting, "assemble", assemble)
+    order, notes = next(collecting.generated(0, (1,))), {}
+    for side in Side:
+        plan = collecting.Plan(tmp_path, Options(), side=side)
+        notes[side] = collecting.collect(order, plan, SimpleNamespace(spent={}), lambda _: None).note
+    assert sorted(notes.values()) in (
+        ["it is not held-out", "it would be grown", "it would be grown"],
+        ["it is not training", "it would be grown", "it would be grown"],
+    )
+    assert notes[Side.all] == "it would be grown"
 
 
 def test_the_exclusion_is_needed_and_leaves_enough() -> None:
