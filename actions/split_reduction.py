@@ -15,7 +15,7 @@ from mtmc.errors import check
 from mtmc.program import Program
 
 PARTS = (16, 64, 256, 1024)
-CHUNK = "{cdiv}({cdiv}({length}, BLOCK), SPLIT) * BLOCK"
+CHUNK = "{cdiv}({cdiv}({length}, {step}), SPLIT) * {step}"
 LEAST = 4096  # elements that each part should have at least
 
 
@@ -45,15 +45,17 @@ class SplitReduction(Rule):
 def splits(context: Context, unit: Unit) -> tuple[int, ...]:
     """Into how many parts each reduction of a unit should be split; none where its rows fill the GPU."""
     (results, length), sms = _reduced(context, unit.name), context.profile.sm_count
-    if not results or results >= 8 * sms or "SPLIT" in unit.constants:
+    columns = unit.constants["BLOCK"] if "RED" in unit.constants else 1  # that a program reduces side by side
+    programs = -(-results // columns)
+    if not results or programs >= 8 * sms or "SPLIT" in unit.constants:
         return ()
-    return tuple(p for p in PARTS if length >= p * LEAST and results * p <= 64 * sms)
+    return tuple(p for p in PARTS if length * columns >= p * LEAST and programs * p <= 64 * sms)
 
 
 def _reduced(context: Context, unit: str) -> tuple[int, int]:
     """How many results a unit reduces to, and from how many elements each; (0, 0) where it cannot be split."""
     host = context.host(unit)
-    if host is None or host.kwargs["template"] not in ("reduction.row", "moments.row", "moments.chan"):
+    if host is None or host.kwargs["template"] not in ("reduction.row", "moments.row", "moments.chan", "moments.mid"):
         return 0, 0
     source = context.graph[host.inputs[0]].type
     sums = host.kwargs.get("combine", "op_add") == "op_add"
@@ -77,28 +79,31 @@ def _split_sum(unit: Unit, parts: int) -> Unit:
     return with_parts(unit.with_body(lines), parts, {"out": ("partial", partial)}, "launch_combine_add(partial, out)")
 
 
-def _bounds(length: str) -> list[Line]:
-    """Where a program's part begins and ends: at multiples of BLOCK, so that loads stay aligned and the mask as it is."""
+def _bounds(length: str, step: str = "BLOCK") -> list[Line]:
+    """Where a program's part begins and ends: at multiples of a step, so that loads stay aligned and the mask as it is."""
     return [
-        statement(f"chunk = {CHUNK.format(cdiv='tl.cdiv', length=length)}"),
+        statement(f"chunk = {CHUNK.format(cdiv='tl.cdiv', length=length, step=step)}"),
         statement("first = tl.program_id(1) * chunk"),
         statement(f"last = tl.minimum({length}, first + chunk)"),
     ]
 
 
 def _split_moments(unit: Unit, parts: int) -> Unit:
-    length = "rows * cols" if "rows" in unit.parameters() else "cols"
+    tiled = "RED" in unit.constants
+    length, step = ("reds", "RED") if tiled else ("rows * cols" if "rows" in unit.parameters() else "cols", "BLOCK")
 
     def in_kernel(line: cst.SimpleStatementLine) -> Sequence[Line] | None:
         name, text = target(line), code(line)
         if name == "first":
             return []
         if name == "last":
-            return _bounds(length)
-        return [statement(f"{text} * SPLIT + tl.program_id(1)")] if name == "out_index" else None
+            return _bounds(length, step)
+        place = text.removeprefix("out_index = ")
+        place = f"({place})" if " " in place else place
+        return [statement(f"out_index = {place} * SPLIT + tl.program_id(1)")] if name == "out_index" else None
 
     means = "torch.empty((mean.numel(), SPLIT), dtype=mean.dtype, device=mean.device)"
     partials = {"mean": ("means", means), "var": ("variances", "torch.empty_like(means)")}
-    chunk = CHUNK.format(cdiv="triton.cdiv", length=length)
+    chunk = CHUNK.format(cdiv="triton.cdiv", length=length, step=step)
     joined = f"launch_combine_moments(means, variances, mean, var, {length}, {chunk})"
     return with_parts(unit.edit_lines(in_kernel), parts, partials, joined)

@@ -253,10 +253,6 @@ def _moments(b: Builder, name: str, source: str, over: Over) -> tuple[str, str]:
     dims, have = over.dims, b.type(source)
     rank = len(have.shape)
     suffix, frame = layout(dims, rank)
-    if suffix == "mid" and frame[0][1] == frame[0][2]:  # leading dimensions only: channels are the rest
-        suffix, frame = "chan", (("row", 0, dims[-1] + 1), ("red", dims[-1] + 1, rank), ("col", rank, rank))
-    if suffix == "mid":
-        raise NotMine(f"variance over dimensions {dims} of {rank}")
     places = {c: (i, j) for c, i, j in frame}
     pair = b.unit(
         f"{name}_moments", f"moments.{suffix}", [source], _kept(have, over), body=source, frame_in=frame, frame_out=(),

@@ -71,6 +71,7 @@ MODELS: dict[str, Case] = {
     "classes": Case("F.cross_entropy(x * 2, t, ignore_index=2)", {"x": randn("A", "B"), "t": "torch.randint(0, 5, (A,))"}),
     "loss": two("((x - y) ** 2).mean()", "A,B", "A,B"),
     "variance": one("x.var(1)", "A", "B"),
+    "column_variance": one("(x * 2).var(1)", "C", "A", "D"),
     "attention": Case(
         "F.scaled_dot_product_attention(q, k, v, is_causal=True) * self.g",
         {name: randn("C", "4", "B", "D") for name in "qkv"},
@@ -324,6 +325,13 @@ PLANS: dict[str, Plan] = {
     ),
     "online softmax behind what is left out": plan("left_out", "merge_passes(softmax)"),
     "split row moments": plan("variance", "split_reduction(var_moments, parts=4)", "unroll(var_moments, value=2)"),
+    "split column moments": plan(
+        "column_variance",
+        "split_reduction(var_moments, parts=4)",
+        "fuse_prologue(var_moments, guest=mul, value=mul)",
+        "tile_size(var_moments, constant=RED, value=16)",
+        "loop_stages(var_moments, value=3)",
+    ),
     "few rows": plan("few_rows", "split_reduction(layer_norm_normal_moments, parts=16)"),
     "split sum of squares": plan(
         "loss",

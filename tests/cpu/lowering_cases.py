@@ -140,7 +140,7 @@ EXTREMA = {
 }
 MOMENTS = {
     f"{text} of {shape} over {dim}": one(text.format(dim), *shape.split(","))
-    for shape, dims in {"A,B": ("0", "1"), "A,C,D": ("(0, 2)", "2", "(1, 2)", "(0, 1)")}.items()
+    for shape, dims in {"A,B": ("0", "1"), "A,C,D": ("(0, 2)", "2", "(1, 2)", "(0, 1)", "1")}.items()
     for dim in dims
     for text in ("x.var({})", "x.std({}, correction=0)")
 }
@@ -173,7 +173,7 @@ REDUCTIONS = {
     "normalize": one("F.normalize(x, dim=1)", "A", "C", "D"),
     "one column": one("x.sum(1)", "B", "1"),
     "one row": one("x.max(0)[0]", "1", "B"),
-    "large offset": one("(x + 1000).var(1)"),
+    "large offset": one("(x + 1000).var(1), (x + 1000).var(0)"),
     "long rows": one("x.sum(1), x.argmax(1), x.amin(1), x.var(1), x.softmax(1), x.log_softmax(1)", "2", "600"),
     "long columns": one("x.sum(0), x.argmax(0), x.amin(0), x.var(0), x.softmax(0), x.log_softmax(0)", "70", "67"),
     "index without a dimension": one("x.argmin(), x.flatten().argmax(0, keepdim=True)"),

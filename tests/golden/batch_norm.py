@@ -43,7 +43,10 @@ def op_add_finite(acc, lost, x):
 def op_lane_moments(pivot, total, squares, n):
     """Mean, count and squared deviations of each lane: `total` of x - pivot and `squares` of it, over the lane's part of n elements."""
     lanes: tl.constexpr = total.shape[0]
-    count = ((n + lanes - 1 - tl.arange(0, lanes)) // lanes).to(total.dtype)
+    lane = tl.arange(0, lanes)
+    if len(total.shape) == 2:
+        lane = lane[:, None]
+    count = ((n + lanes - 1 - lane) // lanes).to(total.dtype)
     shift = tl.where(count > 0, total / count, 0.0)
     rest = squares - total * shift
     return tl.where(count > 0, pivot + shift, 0.0), count, tl.where(rest < 0, 0.0, rest)
