@@ -12,7 +12,8 @@ import os
 import shutil
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtmc.errors import BadInput, OutOfTime
+from mtmc.errors import BadInput, InfraError, OutOfTime
 from mtmc.policies import scoring
 from mtmc.policies.menu import LABELS
 from mtmc.policies.merged import Merged
@@ -149,6 +150,16 @@ class Policy(nn.Module):
         if folder.exists():
             shutil.rmtree(folder)
         draft.rename(folder)
+
+
+@contextmanager
+def fitting(rows: int) -> Iterator[None]:
+    """Training with so many menus in memory at once; a GPU that cannot hold them is an InfraError."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        less = f"--rows {rows // 2}" if rows > 1 else "a GPU with more"
+        raise InfraError(f"The GPU has no memory for {rows} menus at once: try {less}; what is done is kept.") from error
 
 
 class Answers:

@@ -37,7 +37,7 @@ from mtmc.policies import prompt, tiny
 from mtmc.policies.curves import Curves, sentence, tell
 from mtmc.policies.decisions import Expert, Stage, stages, trees
 from mtmc.policies.menu import length
-from mtmc.policies.model import END, Lora, Policy, Until, masks, read_checkpoint, write_checkpoint
+from mtmc.policies.model import END, Lora, Policy, Until, fitting, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.weights import Source, source
 from mtmc.trajectories import archive
 from mtmc.trajectories.files import folder
@@ -307,7 +307,8 @@ def pretrain_command(  # noqa: PLR0913  one parameter an option
         lora=with_rank(base.lora, rank),
     )  # fmt: skip
     stop = Until.of(until, minutes)
-    last = pretrain(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, stop)
+    with fitting(settings.rows):
+        last = pretrain(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, stop)
     stop.check(int(last["step"]), settings.steps)
     print(out / "adapter")
 

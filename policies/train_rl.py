@@ -37,7 +37,7 @@ from mtmc.policies.curves import Curves, sentence, tell
 from mtmc.policies.decisions import trees
 from mtmc.policies.environment import REWARDS
 from mtmc.policies.menu import Gains, Menu, length, menu
-from mtmc.policies.model import END, Answers, Lora, Policy, Until, masks, read_checkpoint, write_checkpoint
+from mtmc.policies.model import END, Answers, Lora, Policy, Until, fitting, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.pretrain_bc import (
     Count,
     Device,
@@ -387,7 +387,8 @@ def train_command(  # noqa: PLR0913  one parameter an option
         hardware=hardware, guided=guided, gpus=tuple(gpu) if gpu else None, lora=with_rank(base.lora, rank),
     )  # fmt: skip
     stop = Until.of(until, minutes)
-    last = train(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, stop)
+    with fitting(settings.rows):
+        last = train(trees(places or [archive.SAMPLES]), out, start_model(model, tiny_run, out), settings, device, stop)
     stop.check(int(last["step"]), settings.iterations)
     print(out / "adapter")
 

@@ -14,12 +14,12 @@ from test_decisions import INFO, stored  # noqa: F401
 
 from mtmc import cli, policies
 from mtmc.action import Action
-from mtmc.errors import BadInput, OutOfTime
+from mtmc.errors import BadInput, InfraError, OutOfTime
 from mtmc.policies import pretrain_bc, tiny, train_rl
 from mtmc.policies.curves import read
 from mtmc.policies.decisions import Stage, trees
 from mtmc.policies.menu import Option, menu
-from mtmc.policies.model import Lora, Policy, Until, masks
+from mtmc.policies.model import Lora, Policy, Until, fitting, masks
 from mtmc.policies.weights import Source
 from mtmc.trajectories import archive
 
@@ -106,6 +106,12 @@ def test_a_training_that_its_time_cut_short_is_unfinished():
     Until(2).check(2, 4)
     with pytest.raises(OutOfTime):
         OVER.check(1, 4)
+
+
+@pytest.mark.parametrize(("rows", "advice"), [(16, "try --rows 8; what is done is kept"), (1, "try a GPU with more")])
+def test_a_gpu_without_room_is_told_in_one_sentence(rows, advice):
+    with pytest.raises(InfraError, match=advice), fitting(rows):
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 def test_every_stage_comes_once_an_epoch(stored):  # noqa: F811
