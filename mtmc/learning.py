@@ -78,7 +78,7 @@ def _collect(plan: Plan) -> list[str]:
 
 
 def _predict(plan: Plan) -> list[str]:
-    return ["predict", *plan.folders]
+    return ["predict", *plan.folders, "--side", "all"]  # so that menus say as much in training as in the evaluation
 
 
 def _pretrain(plan: Plan) -> list[str]:
