@@ -98,9 +98,10 @@ def _split_moments(unit: Unit, parts: int) -> Unit:
             return []
         if name == "last":
             return _bounds(length, step)
+        if name != "out_index":
+            return None
         place = text.removeprefix("out_index = ")
-        place = f"({place})" if " " in place else place
-        return [statement(f"out_index = {place} * SPLIT + tl.program_id(1)")] if name == "out_index" else None
+        return [statement(f"out_index = {f'({place})' if tiled else place} * SPLIT + tl.program_id(1)")]
 
     means = "torch.empty((mean.numel(), SPLIT), dtype=mean.dtype, device=mean.device)"
     partials = {"mean": ("means", means), "var": ("variances", "torch.empty_like(means)")}

@@ -46,7 +46,9 @@ def collect_command(  # noqa: PLR0913  one parameter an option
     count: Annotated[bool, typer.Option("--count", help="Grow nothing: count the trajectories in the store.")] = False,
     problems: Annotated[int, typer.Option(min=1, help="How many generated problems are to have a tree.", **GROWTH)] = 300,
     grades: Annotated[str, typer.Option(help="Grades to generate: 1 one operator … 5 small networks.", **GROWTH)] = "1-5",
-    side: Annotated[Side, typer.Option(help="Which structures: kept for evaluation, or trained on.", **GROWTH)] = Side.all,
+    side: Annotated[Side, typer.Option(help="Generated structures: kept for evaluation, or trained on.", **GROWTH)] = (
+        Side.all
+    ),
     budget: Annotated[int, typer.Option(min=1, help="Programs to judge for a problem.", **GROWTH)] = 50,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal problems.", **GROWTH)] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Wall time of all; 0: no limit.", **GROWTH)] = 0.0,

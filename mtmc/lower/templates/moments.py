@@ -1,8 +1,9 @@
 """Mean and biased variance of x seen as [rows, red, cols], in one pass.
 
-A lane (of a tile each element) sums what its elements differ by from its own first one, and the squares of that: shifted so, sum and squares cancel no more
-than numbers of the data's own spread do (Chan, Golub, LeVeque 1983, section 3). Lanes with counts n_i, means m_i and squared
-deviations s_i give m = sum(n_i m_i) / n and s = sum(s_i + n_i (m_i - m)^2), the same authors' merge; so do parts and sets.
+A lane (of a tile each element is one) sums what its elements differ by from its own first one, and the squares of that:
+shifted so, sum and squares cancel no more than numbers of the data's own spread do (Chan, Golub, LeVeque 1983, section 3).
+Lanes with counts n_i, means m_i and squared deviations s_i give m = sum(n_i m_i) / n and s = sum(s_i + n_i (m_i - m)^2), the
+same authors' merge; so do parts and sets.
 """
 
 import torch
