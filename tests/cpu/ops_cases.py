@@ -56,7 +56,7 @@ ELEMENTWISE = {
     "op_add": Op("op_add(x, 0.0, y)[0]", "x + y", 1),
     "op_add_finite": Op("op_add_finite(x, 0.0, y)[0]", "x + y", 1),
     "op_lane_moments": Op(
-        "op_lane_moments(x, 3 * y, 5 * y * y, 2 * BLOCK + tl.program_id(0))[0]", "x + 1.5 * y", 2, "x.abs() + y.abs()"
+        "op_lane_moments(x, 3 * y, y, 5 * y * y, 2 * BLOCK + tl.program_id(0))[0]", "x + y", 2, "x.abs() + y.abs()"
     ),
 }
 # Over axis 0 of x[COLUMN, ROWS] in a kernel, over dimension 0 in PyTorch.

@@ -123,6 +123,19 @@ def test_units_are_summed_over_calls_operators_beside_them_counted_and_launchers
     assert outputs[0] == torch.exp(torch.tensor(4.0)) and module.launch_relu is before
 
 
+def test_a_launcher_called_by_another_is_part_of_it() -> None:
+    clock, module = Simulated(), ModuleType("candidate")
+    exec(
+        "def launch_join(x):\n    return x + 1\n"
+        "def launch_sum(x):\n    y = launch_join(x)\n    work(4.0)\n    return y * 2\n"
+        "def run(x):\n    return launch_sum(x)\n",
+        module.__dict__,
+    )
+    module.work = lambda cost: setattr(clock, "cost", cost)
+    x = torch.ones(1)
+    assert shares(module, lambda: module.run(x), clock, library=True) == Shares({"sum": 4.0}, 0.0)
+
+
 def test_host_times() -> None:
     clock = Simulated()
     assert host_times({"a": clock.call("a", 2.0), "b": clock.call("b", 1.0)}, clock.host_ms) == {"a": 2.0, "b": 1.0}

@@ -31,7 +31,7 @@ def row_kernel(operand_ptr, mean_ptr, var_ptr, cols, BLOCK: tl.constexpr):
         total, lost = op_add_finite(total, lost, delta)
         squares, rest = op_add_finite(squares, rest, delta * delta)
     n = last - first
-    mean, count, squares = op_lane_moments(pivot, total - lost, squares - rest, n)
+    mean, count, squares = op_lane_moments(pivot, total, lost, squares - rest, n)
     total_mean = tl.sum(count * mean, axis=0) / n
     total_squares = tl.sum(squares + count * (mean - total_mean) * (mean - total_mean), axis=0)
     out_index = row
@@ -71,7 +71,7 @@ def chan_kernel(operand_ptr, mean_ptr, var_ptr, rows, reds, cols, BLOCK: tl.cons
         total, lost = op_add_finite(total, lost, delta)
         squares, rest = op_add_finite(squares, rest, delta * delta)
     n = last - first
-    mean, count, squares = op_lane_moments(pivot, total - lost, squares - rest, n)
+    mean, count, squares = op_lane_moments(pivot, total, lost, squares - rest, n)
     total_mean = tl.sum(count * mean, axis=0) / n
     total_squares = tl.sum(squares + count * (mean - total_mean) * (mean - total_mean), axis=0)
     out_index = red
@@ -113,7 +113,7 @@ def mid_kernel(operand_ptr, mean_ptr, var_ptr, reds, cols, RED: tl.constexpr, BL
         total, lost = op_add_finite(total, lost, delta)
         squares, rest = op_add_finite(squares, rest, delta * delta)
     n = last - first
-    mean, count, squares = op_lane_moments(pivot, total - lost, squares - rest, n)
+    mean, count, squares = op_lane_moments(pivot, total, lost, squares - rest, n)
     total_mean = tl.sum(count * mean, axis=0)[None, :] / n
     total_squares = tl.sum(squares + count * (mean - total_mean) * (mean - total_mean), axis=0)[None, :]
     out_index = row * cols + col
