@@ -113,7 +113,10 @@ def optimize_problem(
         limits = Limits(options.budget, options.minutes * 60 or math.inf, setup.attainable_ms, options.keep_going)
         warm = _kept(run, warm, resume)
         before = frozenset(warm)
-        search = Search(setup.moves, setup.judge, policy, limits, options.seed, known, listener.doing, setup.profile, warm)
+        search = Search(
+            setup.moves, setup.judge, policy, limits, options.seed, known, listener.doing, setup.profile, warm,
+            waited=lambda: setup.spent.get("gpu wait", 0.0),
+        )  # fmt: skip
         try:
             _record(search, setup.first, run, listener)
             ending, interrupted = _confirm(run, search.reason, setup.judge, listener), False

@@ -68,7 +68,8 @@ class Evaluator(Protocol):
 class Limits:
     """`candidates` judged besides the first program; `seconds` of wall time, counted anew when a run is resumed.
 
-    Within 5 % of `attainable_ms`, the time that good kernels come down to, nothing is left to win (0: unknown).
+    Time in which other processes held the GPU does not count, where the search is told of it. Within 5 % of `attainable_ms`,
+    the time that good kernels come down to, nothing is left to win (0: unknown).
     `keep_going` searches on where PyTorch itself is already there.
     """
 
@@ -104,7 +105,8 @@ class Search:
 
     `known` maps program keys to verdicts of an earlier part of the run; `notify` is told what takes time just now. `profile`
     is the target, for policies that look at it. `experience` is what was measured before on the GPU that measures, by which
-    predicted times are corrected; the search adds what it measures itself.
+    predicted times are corrected; the search adds what it measures itself. `waited` tells the seconds spent so far
+    on waiting for others at the GPU.
     """
 
     moves: Moves
@@ -116,11 +118,12 @@ class Search:
     notify: Callable[[str], None] = lambda _: None
     profile: Profile | None = None
     experience: Experience = field(default_factory=Experience)
+    waited: Callable[[], float] = lambda: 0.0
 
     def __post_init__(self) -> None:
         self.tree, self.reason = Tree(), ""
         self.programs: dict[str, Program] = {}
-        self._deadline = time.monotonic() + self.limits.seconds
+        self._deadline = time.monotonic() + self.limits.seconds - self.waited()
         self._decisions = self._index = 0
         self._proposals: dict[str, tuple[Action, ...]] = {}
         self._edits: dict[tuple[str, str], Edit | None] = {}
@@ -173,7 +176,7 @@ class Search:
     def _over(self) -> bool:
         """Is there a reason to end? It is noted in `reason`."""
         timing = self.tree.timing(self.tree.best) if self.tree.best else None
-        if time.monotonic() > self._deadline:
+        if time.monotonic() > self._deadline + self.waited():
             self.reason = "The time given is used up."
         elif self.spent >= self.limits.candidates:
             self.reason = f"The budget of {self.limits.candidates} candidates is used up."

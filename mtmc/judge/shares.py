@@ -27,7 +27,7 @@ class Shares:
 
 
 def shares(module: ModuleType, call: Call, clock: Clock, rounds: int = 7, library: bool = False) -> Shares:
-    """Median device times of the parts of a call; a launcher called several times is summed, one called by another is part of it.
+    """Median device times of the parts of a call. A launcher called several times is summed; inner ones count as the outer.
 
     Each part is measured where it stands in the call, with a cold L2, so no intermediate result lives longer than it does
     anyway. Without `library` the operators outside the units are not measured.

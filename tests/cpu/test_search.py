@@ -72,6 +72,14 @@ def test_no_time_means_only_the_first_program():
     assert len(steps) == 1 and "time given" in search.reason
 
 
+@pytest.mark.parametrize(("waiting", "steps"), [(0.0, 1), (100.0, 6)])
+def test_waiting_for_others_is_no_search_time(waiting, steps):
+    waited = [100.0]  # what was waited for before the search began is not given back
+    search = Search(FakeMoves(), FakeEvaluator(), policies.load("greedy"), Limits(seconds=-50.0), waited=lambda: waited[0])
+    waited[0] += waiting
+    assert len(list(search.steps(FIRST))) == steps
+
+
 def test_equal_seeds_give_equal_runs_and_seeds_matter():
     def paths(seed):
         return [(s.parent, s.child) for s in run("random", limits=Limits(12), seed=seed)[1]]
