@@ -23,13 +23,19 @@ FLAT = 12  # as many single actions are one stage: their sentences are about as 
 class Option:
     """One line of a menu: the text, and the actions it stands for: one, or several that the next menu tells apart.
 
-    `hint` says the place of its best action among the menu's predicted ones and that one's gain, as `#1 +35%`; it is empty
-    where nothing is predicted.
+    Where something is predicted, `rank` is the place of its best action among the menu's predicted ones, from 1 on, and
+    `gain` that one's; else they are 0.
     """
 
     text: str
     actions: tuple[Action, ...]
-    hint: str = ""
+    rank: int = 0
+    gain: float = 0.0
+
+    @property
+    def hint(self) -> str:
+        """Place and gain, as `#1 +35%`; empty where nothing is predicted."""
+        return f"#{self.rank} {self.gain:+.0%}" if self.rank else ""
 
 
 Menu = tuple[Option, ...]
@@ -66,7 +72,7 @@ def _hinted(options: Menu, gains: Gains) -> Menu:
     best = {at: max(found) for at, found in enumerate(known) if found}
     ranks = {at: rank for rank, at in enumerate(sorted(best, key=lambda at: -best[at]), 1)}
     return tuple(
-        replace(option, hint=f"#{ranks[at]} {best[at]:+.0%}") if at in ranks else option for at, option in enumerate(options)
+        replace(option, rank=ranks[at], gain=best[at]) if at in ranks else option for at, option in enumerate(options)
     )
 
 

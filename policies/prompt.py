@@ -25,6 +25,7 @@ FOLDER = Path(__file__).parent / "prompts"
 STEPS = 3  # last steps told
 TENSORS = 4  # tensors told of the input and of the state, the largest first
 MINOR = 0.01  # kernels with less of the time are only named
+FIRST = 3  # labels named once more by predicted time: a small model learns to copy one long before it learns to look for #1
 WORDS = 160  # characters of what a failed verdict has to say
 MEANING = " (predicted rank and gain over the best program, where known)"
 PEAKS = ("tf32", "fp16", "bf16")
@@ -43,9 +44,13 @@ def prefix(view: View, hardware: bool = True) -> str:
 
 def text(menu: Menu) -> str:
     """The labelled options and the question, ready for one label as the next token (after a space)."""
-    choices = "\n".join(f"{label}. {_told(option)}" for label, option in zip(LABELS, menu, strict=False))
-    hinted = any(option.hint for option in menu)
-    return _template("menu").substitute(choices=choices, meaning=MEANING if hinted else "").rstrip("\n")
+    labelled = list(zip(LABELS, menu, strict=False))
+    choices = "\n".join(f"{label}. {_told(option)}" for label, option in labelled)
+    ranked = sorted((option.rank, label) for label, option in labelled if option.rank)
+    first = ", ".join(label for _, label in ranked[:FIRST])
+    favourites = f"\nFastest first, as predicted: {first}." if first else ""
+    meaning = MEANING if ranked else ""
+    return _template("menu").substitute(choices=choices, meaning=meaning, favourites=favourites).rstrip("\n")
 
 
 def _told(option: Option) -> str:
