@@ -33,12 +33,14 @@ commands = typer.Typer()
 EVALUATED = {"rich_help_panel": "What is evaluated"}
 MINUTES = "Begin nothing after this; 0: no limit."
 POLICY = "SPEC or LABEL=SPEC; repeatable, equal labels are pooled as seeds: random, greedy, model, llm:PATH[+ADAPTER], …"
+RUNS = "LABEL=FOLDER with run folders of a policy (mtmc bench --runs); repeatable: searches in the place of trees."
 
 
 @commands.command("evaluate-policy", epilog=DONE + LATER)
 def evaluate_command(  # noqa: PLR0913  one parameter an option
     folders: Annotated[list[Path] | None, typer.Argument(help="Folders of stored trees.")] = None,
     policy: Annotated[list[str] | None, typer.Option(help=POLICY, **EVALUATED)] = None,
+    runs: Annotated[list[str] | None, typer.Option(help=RUNS, **EVALUATED)] = None,
     side: Annotated[Side, typer.Option(help="Which structures: kept for evaluation, or trained on.", **EVALUATED)] = (
         Side.held_out
     ),
@@ -56,13 +58,15 @@ def evaluate_command(  # noqa: PLR0913  one parameter an option
     as_json: Annotated[bool, typer.Option("--json", help="Print the JSON instead of the tables.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Compare policies on stored trees: speed-up by number of candidates, without running a kernel."""
+    """Compare policies on stored trees or by their own runs: speed-up by number of candidates, without running a kernel."""
     from mtmc.trajectories import archive
 
     settings = Settings(budget=budget, seeds=seeds, least=least, side=side, order=order)
-    if policy:
-        settings = replace(settings, contenders=tuple(map(Contender.of, policy)))
+    if policy or runs:
+        settings = replace(settings, contenders=tuple(map(Contender.of, policy or runs or ())), online=bool(runs))
     settings = settings.tiny() if tiny else settings
+    if runs and (folders or policy or tiny):
+        raise BadInput("--runs goes without folders of trees, --policy and --tiny: what is compared are the runs.")
     _evaluate(folders or ([archive.SAMPLES] if tiny else []), settings, out, _end(minutes), quiet)
     name = "evaluation.json" if as_json else "evaluation.md"
     print((out / name).read_text(), end="")
@@ -75,12 +79,16 @@ def _end(minutes: float) -> float:
 
 def _evaluate(folders: list[Path], settings: Settings, out: Path, until: float, quiet: bool) -> None:
     """Run the courses and write the report. Raises BadInput, also where a library is missing."""
-    from mtmc.evaluation import evaluate, pages
+    from mtmc.evaluation import evaluate, online, pages
+    from mtmc.trajectories import files
 
-    if not folders:
+    if not folders and not settings.online:
         raise BadInput("Give folders of stored trees, or --tiny for the samples.")
     if find_spec("matplotlib") is None:
         raise BadInput("The report's curves need matplotlib: pip install 'mtmc[train]'.")
+    if settings.online:
+        pages.write(files.folder(out), online.cases(online.read(settings.contenders), settings), settings)
+        return
     trees = evaluate.chosen(folders, settings)
     with Console(stderr=True, quiet=quiet).status("reading the trees") as status:
         try:

@@ -30,6 +30,7 @@ bench = typer.Typer(add_completion=False)
 Choice = {"rich_help_panel": "Problems"}
 Asking = {"rich_help_panel": "Search and judging"}
 Output = {"rich_help_panel": "Output"}
+CACHED = "Take verdicts from the cache: what one policy had judged, another need not."
 COLD = "Neither use nor keep what searches measured on this GPU."
 DEGENERATE = "List of degenerate problems, which count as 1.0; else the project's own."
 
@@ -48,6 +49,8 @@ def bench_command(  # noqa: PLR0913  one parameter an option
     seed: Annotated[int, typer.Option(help="Of the search, of weights and inputs.", **Asking)] = 0,
     precision: Annotated[str, typer.Option(help="strict, tf32 or bf16.", **Asking)] = "strict",
     no_warm_start: Annotated[bool, typer.Option("--no-warm-start", help=COLD, **Asking)] = False,
+    policy: Annotated[str, typer.Option(help="As for mtmc optimize.", **Asking)] = "greedy",
+    cached: Annotated[bool, typer.Option("--cached", help=CACHED, **Asking)] = False,
     cross_check: Annotated[bool, typer.Option("--cross-check", help="Ask KernelBench's own checker too.", **Asking)] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Problems side by side; 0: as many as fit.", **Asking)] = 0,
     memory: Annotated[float, typer.Option(min=0, help="GiB of host memory a problem may hold.", **Asking)] = 0.0,
@@ -65,6 +68,7 @@ def bench_command(  # noqa: PLR0913  one parameter an option
     """
     if context.invoked_subcommand is not None:
         return
+    from mtmc import policies
     from mtmc.bench import crosscheck, rows, runner
     from mtmc.bench import suite as suites
     from mtmc.bench.bar import Bar
@@ -78,7 +82,8 @@ def bench_command(  # noqa: PLR0913  one parameter an option
         crosscheck.imported(path)
     known = _degenerate(degenerate)
     cases = suites.cases(suite, path, _numbers(levels), _names(problems), every)
-    asked = Asked(_baselines(baselines), budget, minutes, seed, _precision(precision), not no_warm_start)
+    policies.check(policy)
+    asked = Asked(_baselines(baselines), budget, minutes, seed, _precision(precision), not no_warm_start, policy, cached)
     there = rows.read(output) if output.exists() else []
     new = runner.Left(runner.next_run(there, output, runs), cases)
     found = runner.left(there, cases, asked, cross_check) if resume else new

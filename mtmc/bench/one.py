@@ -41,7 +41,10 @@ from mtmc.wording import details
 
 @dataclass(frozen=True)
 class Asked:
-    """How to optimise each problem; recorded in every row, so that rows made alike can be told."""
+    """How to optimise each problem; recorded in every row, so that rows made alike can be told.
+
+    `cached` takes verdicts from the cache, where runs of other policies have left theirs, and leaves its own there.
+    """
 
     baselines: tuple[str, ...] = ("compile-default",)
     budget: int = 16
@@ -49,6 +52,8 @@ class Asked:
     seed: int = 0
     precision: str = "strict"
     warm_start: bool = True
+    policy: str = "greedy"
+    cached: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "baselines": list(self.baselines)}
@@ -91,11 +96,12 @@ def measure(task: Task) -> dict[str, Any]:
         seed=task.asked.seed,
         precision=task.asked.precision,
         measure=True,
-        cache_days=0,
+        cache_days=Options.cache_days if task.asked.cached else 0,
         keep_going=True,
         library=False,
         baselines=task.asked.baselines,
         warm_start=task.asked.warm_start,
+        policy=task.asked.policy,
     )
     result = optimize_problem(problem, options, _folder(task), (Path(task.folder) / "run.json").exists())
     row = found(result, lambda program: _judged(problem, options, program), profile)

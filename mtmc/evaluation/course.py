@@ -101,7 +101,7 @@ class Runner:
                 self._ranking = []
                 continue
             step = self.replay.take(key, action)
-            outcome = UNTRIED if step is None else _outcome(step)
+            outcome = UNTRIED if step is None else outcome_of(step)
             self._ranking = self._ranking if step is None else []
             spent += outcome not in (UNTRIED, KNOWN)
             if step and step.verdict.correct:
@@ -143,7 +143,8 @@ def best_gain(stored: StoredTree) -> float:
     return max(0.0, *(node.verdict.log_speedup or 0.0 for node in stored.nodes.values()))
 
 
-def _outcome(step: Step) -> Outcome:
+def outcome_of(step: Step) -> Outcome:
+    """What a step came to, for a Course."""
     if step.cached:
         return KNOWN
     found = step.verdict.log_speedup

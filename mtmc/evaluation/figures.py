@@ -38,6 +38,11 @@ class Case:
     courses: Mapping[str, tuple[Course, ...]]
 
     @property
+    def tried(self) -> bool:
+        """Is the outcome of every choice known?"""
+        return all(course.untried == 0 for courses in self.courses.values() for course in courses)
+
+    @property
     def open(self) -> bool:
         """Is there anything to find: does the first program fall short of NEAR?"""
         return self.limit[0] < NEAR * self.best

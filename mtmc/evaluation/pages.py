@@ -17,8 +17,8 @@ from mtmc.trajectories.files import put
 
 Table = Mapping[str, Figures]
 SCOPES = {
-    "all": "all trees",
-    "open": f"trees whose first program is below {NEAR:.0%} of the best",
+    "all": "all of them",
+    "open": f"those whose first program is below {NEAR:.0%} of the best",
 }
 CONVENTIONS = {
     Untried.free: "choices that nobody tried are skipped free of charge",
@@ -28,10 +28,13 @@ WIDTH, HEIGHT = 5.5, 4.0  # inches of one plot
 
 
 def tables(cases: Sequence[Case], budget: int) -> dict[str, dict[Untried, Table]]:
-    """Figures by scope and convention; a scope without trees is left out."""
+    """Figures by scope and convention; a scope without trees is left out; where all was tried there is one convention."""
     scopes = {"all": list(cases), "open": [case for case in cases if case.open]}
+    conventions = [Untried.charged] if all(case.tried for case in cases) else list(Untried)
     return {
-        scope: {untried: figures(found, budget, untried) for untried in Untried} for scope, found in scopes.items() if found
+        scope: {untried: figures(found, budget, untried) for untried in conventions}
+        for scope, found in scopes.items()
+        if found
     }
 
 
@@ -73,10 +76,8 @@ def as_markdown(cases: Sequence[Case], settings: Settings, found: Mapping[str, M
     """Tables with what they mean above them."""
     kinds = ", ".join(sorted({f"{case.facts['gpu']} ({case.facts['timing']})" for case in cases}))
     blocks = [
-        "# Policies on stored trees",
-        f"{len(cases)} trees ({settings.side}, best at least {settings.least:g}×), times of {kinds}; {settings.seeds} "
-        f"seeds, {settings.budget} candidates, next program by `{settings.order}`. A policy without chance has one course a "
-        "tree.",
+        "# Policies on searches of their own" if settings.online else "# Policies on stored trees",
+        f"{len(cases)} {_kind(settings)}; best at least {settings.least:g}×, times of {kinds}; {settings.budget} tries.",
         "`at k`: geometric mean of the best speed-up after k candidates, the reference itself where nothing beats it. "
         f"`area`: mean share of the tree's best log speed-up over 1 to {settings.budget} candidates. `needed`: mean number "
         f"of candidates to {NEAR:.0%} of it, those that never arrive counted as {settings.budget}; then median, and the "
@@ -90,12 +91,19 @@ def as_markdown(cases: Sequence[Case], settings: Settings, found: Mapping[str, M
             continue
         blocks.append(f"## {SCOPES[scope].capitalize()}: {count}")
         for untried, table in both.items():
-            blocks += [f"### {CONVENTIONS[untried].capitalize()}", _markdown(table)]
-    blind = {label: f.blind for label, f in found["all"][Untried.free].items() if f.blind > 0}
+            blocks += [f"### {CONVENTIONS[untried].capitalize()}"] * (len(both) > 1) + [_markdown(table)]
+    blind = {label: f.blind for label, f in next(iter(found["all"].values())).items() if f.blind > 0}
     if blind:
         parts = ", ".join(f"{label}: {part:.0%}" for label, part in blind.items())
         blocks.append(f"Actions shown without a predicted time, which `mtmc predict` would fill in: {parts}.")
     return "\n\n".join(blocks) + "\n"
+
+
+def _kind(settings: Settings) -> str:
+    if settings.online:
+        return "problems, each searched by every policy"
+    seeds = f"{settings.seeds} seeds (a policy without chance has one)"
+    return f"trees ({settings.side}), {seeds}, next program by `{settings.order}`"
 
 
 def _markdown(table: Table) -> str:
@@ -121,8 +129,9 @@ def draw(path: Path, found: Mapping[str, Mapping[Untried, Table]]) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(2 * WIDTH, HEIGHT * len(found)), layout="constrained")
-    grid = figure.subplots(len(found), 2, squeeze=False, sharey=True)
+    columns = len(found["all"])
+    figure = Figure(figsize=(columns * WIDTH, HEIGHT * len(found)), layout="constrained")
+    grid = figure.subplots(len(found), columns, squeeze=False, sharey=True)
     for row, (scope, both) in zip(grid, found.items(), strict=True):
         for axes, (untried, table) in zip(row, both.items(), strict=True):
             for label, f in table.items():
@@ -132,7 +141,7 @@ def draw(path: Path, found: Mapping[str, Mapping[Untried, Table]]) -> None:
                 low, high = ([getattr(e, end) for e in f.share] for end in ("low", "high"))
                 axes.fill_between(reach, low, high, alpha=0.12, color=line.get_color())
             axes.axhline(NEAR, color="grey", linewidth=0.6)
-            axes.set_title(f"{SCOPES[scope]};\n{CONVENTIONS[untried]}", fontsize=9)
+            axes.set_title(f"{SCOPES[scope]};\n{CONVENTIONS[untried]}" if columns > 1 else SCOPES[scope], fontsize=9)
             axes.set_xlabel("candidates")
             axes.grid(alpha=0.3)
         row[0].set_ylabel("share of the best log speed-up")

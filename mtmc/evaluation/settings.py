@@ -47,7 +47,10 @@ class Contender:
 
 @dataclass(frozen=True)
 class Settings:
-    """What is asked. `least` is the speed-up of a tree's best program from which on it counts; `seeds` is how many."""
+    """What is asked. `least` is the speed-up of a tree's best program from which on it counts; `seeds` is how many.
+
+    `online`: contenders are folders of their runs, and `seeds`, `side` and `order` do not matter.
+    """
 
     contenders: tuple[Contender, ...] = tuple(map(Contender.of, DEFAULT))
     budget: int = 32
@@ -55,6 +58,7 @@ class Settings:
     least: float = 1.2
     side: Side = Side.held_out
     order: Order = Order.best
+    online: bool = False
 
     def tiny(self) -> Settings:
         """The same as a run that takes seconds."""

@@ -187,7 +187,9 @@ def test_a_new_run_takes_no_folder_of_an_earlier_one(tmp_path):
 
 
 def test_a_task_travels_as_text():
-    task = Task("a.py", "runs/1-1", "a.answer", Asked(("eager-graph",), 3, 0.5, 7, "tf32"), "there")
+    task = Task(
+        "a.py", "runs/1-1", "a.answer", Asked(("eager-graph",), 3, 0.5, 7, "tf32", policy="random", cached=True), "there"
+    )
     assert Task.read(task.text()) == task
 
 

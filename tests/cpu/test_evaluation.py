@@ -9,20 +9,22 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from fakes import FakeMoves
+from fakes import FIRST, FakeEvaluator, FakeMoves
 from test_trees import grown
 from typer.testing import CliRunner
 
 from mtmc import cli, policies
 from mtmc.errors import BadInput, OutOfTime
-from mtmc.evaluation import evaluate, pages
+from mtmc.evaluation import evaluate, online, pages
 from mtmc.evaluation.course import FAILED, KNOWN, UNTRIED, Course, Runner, best_gain, courses, limit
 from mtmc.evaluation.figures import LIMIT, Case, figures
 from mtmc.evaluation.settings import Contender, Order, Settings, Side
 from mtmc.policies.greedy import GreedyPolicy
 from mtmc.policies.policy import Choice, View
 from mtmc.policies.replay import Untried
+from mtmc.search import Limits, Search
 from mtmc.trajectories import archive
+from mtmc.trajectories.store import Ending, Run, RunInfo
 from mtmc.trajectories.trees import StoredTree
 
 TREE = grown(60, FakeMoves(mistakes=True))
@@ -205,6 +207,47 @@ def test_equal_labels_are_pooled(tmp_path: Path) -> None:
     folder = stored(tmp_path / "trees", sided(TREE, True))
     (found,) = evaluate.evaluate(evaluate.chosen([folder], settings), settings, tmp_path, lambda _: None)
     assert list(found.courses) == ["x"] and len(found.courses["x"]) == 4
+
+
+def searched(folder: Path, policy: str, seed: int, gpu: str = "h200") -> Path:
+    """A folder with one run folder somewhere below it."""
+    info = RunInfo("world", "hash", "world.py", "Model", gpu, policy, seed, 20, 0.0, "strict", "measured")
+    run = Run.create(folder / "1" / "world", info)
+    search = Search(FakeMoves(mistakes=True), FakeEvaluator(), policies.load(policy), Limits(20), seed)
+    for step in search.steps(FIRST):
+        run.append(step, search.programs[step.child])
+    run.finish(Ending("Enough."))
+    return folder
+
+
+def test_searches_of_different_policies_are_compared_by_what_any_of_them_found(tmp_path: Path) -> None:
+    labels = {"random": ("random", 1), "guided": ("model", 0)}
+    named = [f"{label}={searched(tmp_path / label, *how)}" for label, how in labels.items()]
+    named.append(f"random={searched(tmp_path / 'again', 'random', 2)}")
+    arguments = [part for name in named for part in ("--runs", name)]
+    result = CliRunner().invoke(cli.app, ["evaluate-policy", *arguments, "--budget", "20", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    facts = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    table = facts["scopes"]["all"]["charged"]
+    assert list(facts["scopes"]["all"]) == ["charged"], "nothing is untried: the conventions are one"
+    assert list(table) == ["random", "guided", LIMIT]
+    assert table["guided"]["needed"][0] < table["random"]["needed"][0] and table[LIMIT]["arrived"] == 1.0
+    (case,) = online.cases(online.read([Contender.of(name) for name in named]), Settings(budget=20))
+    assert len(case.courses["random"]) == 2 and len(case.courses["guided"]) == 1
+    tops = [course.curve(20, Untried.charged) for made in case.courses.values() for course in made]
+    assert case.best == max(top[-1] for top in tops)
+    assert all(mine <= most + 1e-9 for top in tops for mine, most in zip(top, case.limit, strict=True))
+
+
+def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
+    here, there = searched(tmp_path / "a", "random", 1), searched(tmp_path / "b", "model", 0, "a100")
+    with pytest.raises(BadInput, match="measured on a100 and measured on h200"):
+        online.read([Contender("a", str(here)), Contender("b", str(there))])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadInput, match="holds no run folder"):
+        online.read([Contender("a", str(tmp_path / "empty"))])
+    with pytest.raises(BadInput, match="No problem was searched"):
+        online.cases(online.read([Contender("a", str(here))]), Settings(least=1e6))
 
 
 def test_a_label_is_told_from_a_path() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import zipfile
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+import torch
 
 from mtmc import policies
 from mtmc.errors import BadInput
@@ -68,8 +70,35 @@ def test_without_the_weights_greedy_chooses_and_says_why(index, content, why):
     assert isinstance(policies.load("llm", note=notes.append), GreedyPolicy)
     assert len(notes) == 1 and why in notes[0] and "greedy chose in its place" in notes[0]
     assert not converted
+    with pytest.raises(BadInput) as refused:
+        policies.check("llm")
+    assert why in str(refused.value), "where nothing may stand in for it"
 
 
-def test_an_unknown_policy_lists_the_known():
+@pytest.mark.parametrize("asked", [policies.load, policies.check])
+def test_an_unknown_policy_lists_the_known(asked):
     with pytest.raises(BadInput, match="greedy, random, model, llm, llm-on, llm-blind, llm-sentences, vllm"):
-        policies.load("best")
+        asked("best")
+
+
+def test_a_policy_is_checked_without_being_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr("mtmc.policies.scoring.load", None)
+    for name in ("greedy", "vllm:http://localhost:1"):
+        policies.check(name)
+    with pytest.raises(BadInput, match="nowhere"):
+        policies.check(f"llm:{tmp_path / 'nowhere'}+")
+
+
+def test_a_language_model_takes_turns_with_what_is_timed(monkeypatch):
+    turns = []
+
+    @contextmanager
+    def turn(folder, gpu, alone, shares):
+        turns.append((gpu, alone, shares))
+        yield
+
+    scored = []
+    monkeypatch.setattr("mtmc.judge.turns.turn", turn)
+    monkeypatch.setitem(policies.LANGUAGE_MODELS, "llm", lambda path, doing: lambda *asked: scored.append((asked, *turns)))
+    policies.load("llm").score("before", [])
+    assert scored == [(("before", []), (torch.cuda.is_available(), False, True))]
