@@ -17,6 +17,7 @@ Change = Callable[[cst.SimpleStatementLine], Sequence[Line] | None]
 OPTIONS = ("num_warps", "num_stages")
 
 
+@lru_cache(maxsize=1 << 14)  # nodes are never changed, and most outlive an edit
 def code(node: cst.CSTNode) -> str:
     """Text of a node, without comments' indentation tricks."""
     return cst.Module([]).code_for_node(node).strip()
@@ -57,7 +58,7 @@ class Unit:
     def into(self, program: Program, fast_path: str = "") -> Program:
         """The program with this unit's text, and another text of the class `ModelNew` where one is given."""
         trees = {f"{self.name}_kernel": self.kernel, f"launch_{self.name}": self.launcher}
-        texts = {region: cst.Module([tree]).code for region, tree in trees.items()}
+        texts = {region: _region(tree) for region, tree in trees.items()}
         return program.replace_all(texts | ({"ModelNew": fast_path} if fast_path else {}))
 
     # -- kernel ---------------------------------------------------------------------------------------------------------
@@ -219,6 +220,12 @@ class Unit:
             kernel=self.kernel.with_changes(params=self.kernel.params.with_changes(params=params)),
             launcher=self.launcher.with_changes(params=self.launcher.params.with_changes(params=own)),
         )
+
+
+@lru_cache(maxsize=1024)
+def _region(function: cst.FunctionDef) -> str:
+    """A function's text as it stands in a file."""
+    return cst.Module([function]).code
 
 
 @lru_cache(maxsize=1024)

@@ -8,6 +8,8 @@ import io
 import re
 import tokenize
 from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
 
 from mtmc.action import Action, Edit
 from mtmc.actions.library_functions import FUNCTIONS, library
@@ -34,12 +36,12 @@ def gate(before: Program, after: Program, action: Action) -> Edit:
     touched = [n for n in after.regions if n not in brought and after.text(n) != _text(before, n)]
     _check_region(before, after, action, touched)
     _check_removed(before, after)
-    old, new = _scope(before, touched), _scope(after, touched)
+    old, new = _scope(before.source, tuple(touched)), _scope(after.source, tuple(touched))
     _check_banned(old, new)
     added, removed = _difference(before, after, touched)
-    added += (_imports_of_file(after) - _imports_of_file(before)).total()
+    added += (_imports_of_file(after.source) - _imports_of_file(before.source)).total()
     check(added + removed <= LIMIT, f"the edit changes {added + removed} lines; {LIMIT} are allowed")
-    assertions = tuple((_assertions(new) - _assertions(old)).elements())
+    assertions = tuple((new.assertions - old.assertions).elements())
     return Edit(before, after, added, removed, assertions, brought)
 
 
@@ -67,27 +69,34 @@ def _brought(before: Program, after: Program) -> tuple[str, ...]:
     return tuple(n for n in new if n in known and after.text(n).strip() == known[n].strip())
 
 
-def _scope(program: Program, touched: list[str]) -> ast.Module:
-    """What an edit may have changed, as a tree: the functions touched, the file's imports, and its names for other names."""
+@dataclass(frozen=True)
+class _Scope:
+    """What an edit may have changed: imports, banned uses, and checks on the host and in kernels, each with how often."""
+
+    imports: Counter[str]
+    banned: Counter[str]
+    assertions: Counter[str]
+
+
+@lru_cache(maxsize=256)  # many edits of one program are tried
+def _scope(source: str, touched: tuple[str, ...]) -> _Scope:
+    """Of the functions touched, the file's imports, and its names for other names."""
     nodes: list[ast.stmt] = [
         node
-        for node in parsed(program.source).body
+        for node in parsed(source).body
         if (isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in touched)
         or isinstance(node, (ast.Import, ast.ImportFrom))
         or (isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute)))
     ]
-    return ast.Module(nodes, [])
+    tree = ast.Module(nodes, [])
+    checks = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, (ast.Assert, ast.Expr))]
+    return _Scope(imports(tree), banned_uses(tree), Counter(filter(ASSERTION.match, checks)))
 
 
-def _imports_of_file(program: Program) -> Counter[str]:
-    body = [node for node in parsed(program.source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+@lru_cache(maxsize=256)
+def _imports_of_file(source: str) -> Counter[str]:
+    body = [node for node in parsed(source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
     return imports(ast.Module(list(body), []))
-
-
-def _assertions(scope: ast.Module) -> Counter[str]:
-    """Checks on the host and in kernels, as text."""
-    nodes = [node for node in ast.walk(scope) if isinstance(node, (ast.Assert, ast.Expr))]
-    return Counter(text for node in nodes if ASSERTION.match(text := ast.unparse(node)))
 
 
 def _difference(before: Program, after: Program, touched: list[str]) -> tuple[int, int]:
@@ -120,13 +129,14 @@ def _check_outside(before: Program, after: Program) -> None:
     names = Counter(node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
     twice = [name for name, times in names.items() if times > 1]
     check(not twice, f"{', '.join(twice)} is defined twice")
-    check(_loose(before) == _loose(after), "the edit touches statements outside functions")
-    check(not _imports_of_file(before) - _imports_of_file(after), "the edit removes an import")
+    check(_loose(before.source) == _loose(after.source), "the edit touches statements outside functions")
+    check(not _imports_of_file(before.source) - _imports_of_file(after.source), "the edit removes an import")
 
 
-def _loose(program: Program) -> list[str]:
+@lru_cache(maxsize=256)
+def _loose(source: str) -> list[str]:
     """Text of the top-level statements that are neither definitions nor imports nor the docstring."""
-    tree, lines = parsed(program.source), program.source.splitlines()
+    tree, lines = parsed(source), source.splitlines()
     body = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
     defined = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
     return ["\n".join(lines[n.lineno - 1 : n.end_lineno]) for n in body if not isinstance(n, defined)]
@@ -160,9 +170,9 @@ def _check_removed(before: Program, after: Program) -> None:
             check(dead, f"the edit removes {name}, which is still needed")
 
 
-def _check_banned(old: ast.Module, new: ast.Module) -> None:
+def _check_banned(old: _Scope, new: _Scope) -> None:
     """New imports come from torch, triton or math, and nothing banned is used more often than before."""
-    for line in imports(new) - imports(old):
+    for line in new.imports - old.imports:
         check(line.split()[1].partition(".")[0] in ALLOWED_IMPORTS, f"{line} is not allowed")
-    more = banned_uses(new) - banned_uses(old)
+    more = new.banned - old.banned
     check(not more, f"{min(more, key=len, default='')} is not allowed in a program")

@@ -108,7 +108,7 @@ class Program:
         return tuple(re.findall(r"torch\.ops\.(aten\.\w+\.\w+)\(", body))
 
 
-@lru_cache(maxsize=2)  # a program and its child: trees are large
+@lru_cache(maxsize=4)  # a program and the children looked at last: trees are large
 def parsed(source: str) -> ast.Module:
     """The syntax tree of a program, which is only to be read. Raises SyntaxError."""
     return ast.parse(source)
