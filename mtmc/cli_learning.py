@@ -30,6 +30,7 @@ COLLECT_CODES = (
     "Exit codes: 0 done; 1 a fault of mtmc itself; 2 an option or a file cannot be used; 3 the machine failed; "
     "75 the time was over first, the same command goes on; 130 interrupted, what is grown is kept."
 )
+DENSE = "Spend most on alternatives along the best path: trees to compare policies on."
 TIMING = 0.1  # seconds of interleaved timing a program: a few hundred rounds of the small problems that are generated
 JOBS = 8  # problems at once for each GPU: while one program is timed, others are written, compiled and verified
 
@@ -50,6 +51,7 @@ def collect_command(  # noqa: PLR0913  one parameter an option
         Side.all
     ),
     budget: Annotated[int, typer.Option(min=1, help="Programs to judge for a problem.", **GROWTH)] = 50,
+    dense: Annotated[bool, typer.Option("--dense", help=DENSE, **GROWTH)] = False,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal problems.", **GROWTH)] = 0,
     minutes: Annotated[float, typer.Option(min=0, help="Wall time of all; 0: no limit.", **GROWTH)] = 0.0,
     problem_minutes: Annotated[float, typer.Option(min=0.1, help="Wall time of one problem.", **GROWTH)] = 5.0,
@@ -68,7 +70,7 @@ def collect_command(  # noqa: PLR0913  one parameter an option
 
         options = Options(gpu=gpu, precision=precision, measure=measure, seed=seed, timing_seconds=TIMING, quiet=False)
         until = time.time() + 60 * minutes if minutes else 0.0
-        plan = Plan(store, options, budget, seed, problem_minutes, until, side=side)
+        plan = Plan(store, options, budget, seed, problem_minutes, until, side=side, dense=dense)
         crew = _crew(plan, jobs)
         orders = _orders(files or [], seed, _grades(grades))
         folder(store)

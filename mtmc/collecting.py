@@ -18,7 +18,7 @@ from mtmc.capture import capture
 from mtmc.errors import BadInput, InfraError
 from mtmc.evaluation.settings import Side
 from mtmc.generator import problems
-from mtmc.growth import Growth, Recorder
+from mtmc.growth import DENSE, MIX, Growth, Recorder
 from mtmc.judge.cache import cache_folder, made_with
 from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.problem import Problem
@@ -33,7 +33,7 @@ FINISHING = 20.0  # seconds kept for predicting and joining, of the time that is
 class Plan:
     """What is asked. `budget` programs a problem, the first included, within `problem_minutes`; `until` is the end of all
     (seconds as of `time.time`; 0: none). `options` say how programs are judged; `cores` how many processes may compile.
-    Generated problems of another `side` get no tree.
+    Generated problems of another `side` get no tree. `dense` spends most on alternatives along the best path.
     """
 
     folder: Path
@@ -44,6 +44,7 @@ class Plan:
     until: float = 0.0
     cores: int = 1
     side: Side = Side.all
+    dense: bool = False
 
     def left(self) -> float:
         """Seconds for one problem from now on."""
@@ -147,7 +148,7 @@ def _grown(
         _take_over(recorder, earlier)
     before = len(recorder.verdicts)
     growth = Growth(recorder, setup.first, plan.budget, plan.seed, plan.left(), doing)
-    growth.grow()
+    growth.grow(DENSE if plan.dense else MIX)
     independent = growth.finish()
     provenance = replace(provenance, budget=plan.budget if growth.whole else 0, growth=growth.shares)
     tree = StoredTree(question, provenance, growth.nodes(), tuple(growth.steps), independent)

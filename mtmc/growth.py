@@ -28,6 +28,8 @@ from mtmc.verdict import Infra, Verdict
 ALTERNATIVES = "alternatives"
 MIX = (("greedy", 0.3), ("random", 0.3), (ALTERNATIVES, 0.4))
 """Shares of the budget; what one way leaves over goes to the next."""
+DENSE = (("greedy", 0.2), ("random", 0.1), (ALTERNATIVES, 0.7))
+"""For trees that policies are compared on: with budget enough all steps from the programs on the best path are known."""
 LOOKS = 3  # places at which two actions are exchanged before they are called independent
 
 

@@ -13,7 +13,7 @@ from fakes import FIRST, FakeEvaluator, FakeMoves, value
 
 from mtmc import policies, reward
 from mtmc.errors import BadInput
-from mtmc.growth import ALTERNATIVES, Growth, Recorder
+from mtmc.growth import ALTERNATIVES, DENSE, MIX, Growth, Recorder
 from mtmc.policies.policy import View
 from mtmc.policies.replay import Replay
 from mtmc.program import Program
@@ -26,9 +26,11 @@ from mtmc.verdict import Infra, Verified
 FORGOTTEN = ("seconds", "probabilities", "predicted_ms")  # what the steps of a search know besides
 
 
-def grown(budget: int = 24, moves: FakeMoves | None = None, seed: int = 0, recorder: Recorder | None = None) -> StoredTree:
+def grown(
+    budget: int = 24, moves: FakeMoves | None = None, seed: int = 0, recorder: Recorder | None = None, mix=MIX
+) -> StoredTree:
     growth = Growth(recorder or Recorder(moves or FakeMoves(), FakeEvaluator()), FIRST, budget, seed)
-    growth.grow()
+    growth.grow(mix)
     independent = growth.finish()
     provenance = Provenance("h100", "predicted", "2026-01-02", budget=budget, growth=growth.shares, notes=("a note",))
     return StoredTree(
@@ -51,6 +53,15 @@ def test_the_guided_part_finds_the_best_and_the_rest_is_wide() -> None:
     assert tree.provenance.growth[ALTERNATIVES] >= 10
     assert len(tree.edges(tree.root)) >= 4
     assert max(len(tree.tree.path(key)) for key in tree.nodes) >= 5
+
+
+def test_a_dense_tree_knows_every_step_from_its_best_path() -> None:
+    def unknown(tree: StoredTree) -> int:
+        path = [tree.root, *(step.child for step in tree.tree.path(tree.best))]
+        known = {key: {*tree.edges(key), *tree.nodes[key].refused, "stop(model)"} for key in path}
+        return sum(action.id not in known[key] for key in path for action in tree.nodes[key].legal)
+
+    assert unknown(grown(60, mix=DENSE)) == 0 < unknown(grown(60, mix=(("greedy", 1.0),)))
 
 
 def test_every_program_has_its_whole_legal_list_and_what_is_refused_is_marked() -> None:
