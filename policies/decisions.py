@@ -17,19 +17,22 @@ from mtmc.action import Action
 from mtmc.actions import STOP
 from mtmc.errors import BadInput
 from mtmc.policies import prompt
+from mtmc.policies.hunt import Hunt, shown
 from mtmc.policies.menu import Gains, Menu, menu
 from mtmc.policies.policy import View
 from mtmc.policies.replay import Replay
 from mtmc.trajectories import archive
 from mtmc.trajectories.store import Run
 from mtmc.trajectories.trees import Node, Provenance, Question, StoredTree
-from mtmc.tree import Tree
-from mtmc.verdict import Infra
+from mtmc.tree import Tree, better
+from mtmc.verdict import Infra, Verified
 
 BROKEN = 0.3  # a program that fails counts as worse than the slowest verified one by this (log speed-up)
 ROUNDS = 10_000  # of the fixed point; it is reached after as many as the longest best path has steps
 CLOSE = 1e-9
 MINOR = 0.02  # a menu that the expert opens more seldom is left out
+LENGTH = 32  # candidates of a course
+OWN = 0.5  # part of a course's steps that the expert takes, the others are drawn
 BELIEF = 0.8  # of a predicted log gain that is found when it is measured: slope over 1,208 steps measured on an H200
 
 
@@ -63,16 +66,15 @@ class Expert:
     """How the expert looks at a tree.
 
     `discount` makes a gain now better than the same gain later; `temperature` (in log speed-up) softens its choice, so that
-    steps of nearly the same worth share it; `everywhere` asks it at every program, not only along the best path, and `again`
-    once more where the best step from there was taken already. Of what nobody tried it `believes` the predicted time, as far
-    as such times are right on average; else that has no say.
+    steps of nearly the same worth share it. It is asked at every decision of so many `courses`, whose steps are its own or
+    drawn, half and half: there it meets what a policy meets that does not choose as well. Of what nobody tried it `believes`
+    the predicted time, as far as such times are right on average; else that has no say.
     """
 
     discount: float = 0.95
     temperature: float = 0.05
-    everywhere: bool = True
+    courses: int = 6
     believes: bool = True
-    again: bool = True
 
 
 def trees(paths: Sequence[Path]) -> list[StoredTree]:
@@ -80,70 +82,78 @@ def trees(paths: Sequence[Path]) -> list[StoredTree]:
     return [tree for path in paths for tree in _trees(path)]
 
 
-def view(replay: Replay, key: str, known: bool = False, guided: bool = True) -> View:
-    """What a policy sees at a program that the replay reached, with predicted times where it is `guided`.
-
-    With `known` only actions with a known outcome are shown, else all that the rules would allow.
-    """
-    seen = replay.view(key, guided)
-    edges = replay.stored.edges(key)
-    legal = tuple(action for action in seen.moves if not known or action.id in edges)
-    return replace(seen, legal=(*legal, seen.stop))
-
-
 def stages(
     tree: StoredTree, expert: Expert = Expert(), known: bool = False, hardware: bool = True, guided: bool = True
 ) -> Iterator[Stage]:
-    """The menus of every decision that the expert is asked about, those inside groups as well."""
-    worth = values(tree, expert.discount)
-    for key in worth if expert.everywhere else best_path(tree, worth):
-        replay, edges = Replay(tree), tree.edges(key)
-        replay.follow(tree.tree.path(key))
-        left = {**(_believed(tree, key, worth[key]) if expert.believes else {}), **worth[key]}
-        steps = sorted((name for name in worth[key] if name in edges), key=lambda name: -left[name])
-        for name in ("", *steps[: int(expert.again)]):
-            if name and (action := edges[name].action):
-                replay.take(key, action)
-                del left[name]
-            seen = view(replay, key, known, guided)
-            if len(seen.legal) > 1 and len(left) > 1:
-                shares, gains = _shares(left, expert.temperature), seen.gains
-                yield from _stages(prompt.prefix(seen, hardware), menu(seen.legal, gains), gains, shares, 1.0)
+    """The menus of every decision that the expert is asked about, those inside groups as well, each decision once.
+
+    `known`, `guided`: what a menu shows, see `Hunt`; `hardware` shows the GPU's card.
+    """
+    worth, met = values(tree, expert.discount), set[tuple[str, frozenset[str]]]()
+    for number in range(expert.courses):
+        rng, hunt = Random(f"{tree.question.name}:{number}"), Hunt(tree, LENGTH, known=known, guided=guided)
+        while seen := hunt.view:
+            key = seen.program.key
+            left = _left(tree, seen, worth[key], expert)
+            if (key, frozenset(left)) not in met:
+                met.add((key, frozenset(left)))
+                yield from _asked(seen, left, expert, hardware)
+            able = [action for action in seen.moves if hunt.has_a_say(action)]
+            best = max(able, key=lambda action: left.get(action.id, -math.inf))
+            hunt.take(best if rng.random() < OWN else rng.choice(able))
+    if tree.best in worth:  # where the courses end
+        replay = Replay(tree)
+        replay.follow(tree.tree.path(tree.best))
+        seen = shown(replay.view(tree.best, guided), tree, known)
+        yield from _asked(seen, _left(tree, seen, worth[tree.best], expert), expert, hardware)
+
+
+def _left(tree: StoredTree, seen: View, worth: Mapping[str, float], expert: Expert) -> dict[str, float]:
+    """The worth of each action shown of which the expert knows or believes something."""
+    found = {**(_believed(tree, seen.program.key, worth) if expert.believes else {}), **worth}
+    return {action.id: found[action.id] for action in seen.legal if action.id in found}
+
+
+def _asked(seen: View, left: Mapping[str, float], expert: Expert, hardware: bool) -> Iterator[Stage]:
+    if len(left) > 1:
+        shares, gains = _shares(left, expert.temperature), seen.gains
+        yield from _stages(prompt.prefix(seen, hardware), menu(seen.legal, gains), gains, shares, 1.0)
 
 
 def values(tree: StoredTree, discount: float) -> dict[str, dict[str, float]]:
     """The discounted return of each known step, `stop` included, by program and action id; in log speed-up.
 
-    Programs that no known step leaves, or whose outcome is the machine's fault, are left out.
+    A search goes on from a program only if it is better than the one before, or failed and can be repaired: what could
+    follow on another counts for nothing. Programs that no known step leaves, or whose outcome is the machine's fault, are
+    left out.
     """
     level = _levels(tree)
     steps = {
         key: [(name, step.child) for name, step in tree.edges(key).items() if step.child in level and step.child != key]
         for key in level
     }
+    ahead = {(key, child): discount * _goes_on(tree, key, child) for key in level for _, child in steps[key]}
     value = dict.fromkeys(level, 0.0)
     for _ in range(ROUNDS):
         new = {
-            key: max([0.0, *(level[child] - level[key] + discount * value[child] for _, child in steps[key])])
+            key: max([0.0, *(level[child] - level[key] + ahead[key, child] * value[child] for _, child in steps[key])])
             for key in level
         }
         done = all(abs(new[key] - value[key]) <= CLOSE for key in level)
         value = new
         if done:
             break
-    gains = {key: {name: level[child] - level[key] + discount * value[child] for name, child in steps[key]} for key in level}
+    gains = {
+        key: {name: level[child] - level[key] + ahead[key, child] * value[child] for name, child in steps[key]}
+        for key in level
+    }
     return {key: {**found, tree.nodes[key].legal[-1].id: 0.0} for key, found in gains.items() if found}
 
 
-def best_path(tree: StoredTree, worth: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """The programs that the best steps lead through from the root, the one where stopping is best last."""
-    path = [tree.root]
-    while path[-1] in worth:
-        name = max(worth[path[-1]], key=worth[path[-1]].__getitem__)
-        if name not in tree.edges(path[-1]) or (child := tree.edges(path[-1])[name].child) in path:
-            break
-        path.append(child)
-    return [key for key in path if key in worth]
+def _goes_on(tree: StoredTree, key: str, child: str) -> bool:
+    """Does a search that was at a program turn to the one that a step led to?"""
+    old, new = tree.nodes[key].verdict, tree.nodes[child].verdict
+    return not (isinstance(old, Verified) and isinstance(new, Verified)) or better(new.timing, old.timing)
 
 
 def _levels(tree: StoredTree) -> dict[str, float]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from mtmc.action import Action
 from mtmc.policies import prompt
 from mtmc.policies.menu import Menu, menu
 from mtmc.policies.policy import Choice, View
@@ -23,7 +22,7 @@ Score = Callable[[str, Sequence[Menu]], "list[Tensor]"]
 
 @dataclass(frozen=True)
 class LlmPolicy:
-    """Takes the likeliest option of each stage; the probability of an action is the product over its stages.
+    """Takes the likeliest action; the probability of an action is the product over its menus.
 
     `hardware` shows the GPU's card, `guided` the predicted gains. Without `stops` it goes on while anything else is legal,
     as `model` does.
@@ -40,25 +39,19 @@ class LlmPolicy:
         """The choice, and the probability of every legal action. Draws nothing from `rng`."""
         before, gains = prompt.prefix(view, self.hardware), view.gains if self.guided else {}
         chances: dict[str, float] = {}
-        taken: Action = view.stop
-        level = [
-            (menu(view.legal, gains), 1.0, True)
-        ]  # menus of one depth, each with its probability, and whether it was chosen
+        level = [(menu(view.legal, gains), 1.0)]  # menus of one depth, each with its probability
         while level:
             deeper = []
-            scored = self.score(before, [options for options, _, _ in level])
-            for (options, chance, chosen), raw in zip(level, scored, strict=True):
+            scored = self.score(before, [options for options, _ in level])
+            for (options, chance), raw in zip(level, scored, strict=True):
                 found = raw if self.stops else _going_on(options, raw)
-                best = int(found.argmax())
-                for place, (option, share) in enumerate(zip(options, found.exp().tolist(), strict=True)):
-                    here = chosen and place == best
+                for option, share in zip(options, found.exp().tolist(), strict=True):
                     if len(option.actions) > 1:
-                        deeper.append((menu(option.actions, gains), chance * share, here))
-                        continue
-                    chances[option.actions[0].id] = chance * share
-                    taken = option.actions[0] if here else taken
+                        deeper.append((menu(option.actions, gains), chance * share))
+                    else:
+                        chances[option.actions[0].id] = chance * share
             level = deeper
-        return Choice(taken, chances)
+        return Choice(max(view.legal, key=lambda action: chances[action.id]), chances)
 
 
 def _going_on(options: Menu, found: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from mtmc.errors import BadInput, InfraError, OutOfTime
 from mtmc.policies import scoring
@@ -91,9 +92,10 @@ class Policy(nn.Module):
             ids = ids.pin_memory().to(self.device, non_blocking=True)
         self._ends = torch.tensor([len(row) - 1 for row in rows], device=self.device)
         with self._merged.of(adapter):
-            out = self.model(input_ids=ids, use_cache=False)
-        logits = out.logits[:, -1].float()[:, self.labels].masked_fill(~known, NEVER)
-        values = self.head(self._last.float())[:, 0]
+            self.model(input_ids=ids, use_cache=False)
+        ends, vocabulary = self._last.float(), self.model.get_output_embeddings().weight
+        logits = functional.linear(ends, vocabulary[self.labels].float()).masked_fill(~known, NEVER)  # bf16 has steps of 1/8
+        values = self.head(ends)[:, 0]
         return logits.log_softmax(-1), values
 
     def _keep_ends(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

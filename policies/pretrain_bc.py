@@ -261,7 +261,7 @@ Places = Annotated[list[Path] | None, typer.Argument(help="Folders of trees or o
 Out = Annotated[Path, typer.Option(help="Folder of checkpoint, curves and adapter; a run there is resumed.")]
 Device = Annotated[str, typer.Option(help="cuda, cuda:1, cpu; else the GPU where there is one.")]
 TinyRun = Annotated[bool, typer.Option("--tiny", help="A model of random weights, few steps: under a minute.")]
-Known = Annotated[bool | None, typer.Option("--known/--all-legal", help="Actions that menus show.")]
+Known = Annotated[bool | None, typer.Option("--known/--foreseen", help="Menus of tried actions, or of predicted ones too.")]
 Hardware = Annotated[bool | None, typer.Option("--hardware/--no-hardware", help="Show the GPU's card.")]
 Guided = Annotated[bool | None, typer.Option("--predicted/--no-predicted", help="Show predicted gains.")]
 Gpus = Annotated[list[str] | None, typer.Option(help="Only trees of this profile; repeatable.")]
@@ -291,7 +291,7 @@ def pretrain_command(  # noqa: PLR0913  one parameter an option
     watched: Annotated[Number, typer.Option(min=0, max=0.9, help="Part of the structures only looked at.")] = None,
     discount: Annotated[Number, typer.Option(min=0, help="Of a gain that comes one step later.")] = None,
     temperature: Annotated[Number, typer.Option(min=0, help="Of the expert's choice, in log speed-up.")] = None,
-    everywhere: Annotated[bool | None, typer.Option("--everywhere/--best-paths", help="Which programs to learn at.")] = None,
+    courses: Annotated[Count, typer.Option(min=1, help="Courses a tree, at whose decisions the expert is asked.")] = None,
     believes: Annotated[bool | None, typer.Option("--believed/--tried", help="Predictions of what nobody tried.")] = None,
     known: Known = None,
     hardware: Hardware = None,
@@ -303,7 +303,7 @@ def pretrain_command(  # noqa: PLR0913  one parameter an option
     settings = changed(
         base, steps=steps, batch=batch, rows=rows, rate=rate, every=every, looked_at=looked_at, seed=seed, jobs=jobs,
         watched=watched, known=known, hardware=hardware, guided=guided, gpus=tuple(gpu) if gpu else None,
-        expert=changed(base.expert, discount=discount, temperature=temperature, everywhere=everywhere, believes=believes),
+        expert=changed(base.expert, discount=discount, temperature=temperature, courses=courses, believes=believes),
         lora=with_rank(base.lora, rank),
     )  # fmt: skip
     stop = Until.of(until, minutes)

@@ -3,9 +3,10 @@
     mtmc train trees/ --model +runs/bc/adapter --out runs/rl      (or python -m mtmc.policies.train_rl)
 
 Each iteration: many walks (courses as `mtmc evaluate-policy` has them, or episodes of the environment) through trees of the
-grades that the curriculum allows, every choice drawn from the policy; the advantages of all choices (GAE); some passes over
-them with the clipped objective, a value loss, the KL divergence to the policy that it started from, and a penalty where the
-entropy falls below its floor. No kernel runs: outcomes are the trees'.
+grades that the curriculum allows, some through each, every choice drawn from the policy; the advantages of all choices (GAE)
+over those of the tree's other walks; some passes over them with the clipped objective, a value loss, the KL divergence to
+the policy that it started from, and a penalty where the entropy falls below its floor. No kernel runs: outcomes are the
+trees'.
 
 A choice can be two menus, one after the other; its log-probability is the sum over them, its value is read at the first.
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Annotated, TypeVar
@@ -33,9 +34,11 @@ from torch import Tensor
 
 from mtmc.errors import BadInput, guarded
 from mtmc.policies import prompt
+from mtmc.policies.credit import Choice, Stage, compare, credit, normalised
 from mtmc.policies.curves import Curves, sentence, tell
 from mtmc.policies.decisions import trees
 from mtmc.policies.environment import REWARDS
+from mtmc.policies.hunt import Hunt
 from mtmc.policies.menu import Gains, Menu, length, menu
 from mtmc.policies.model import END, Answers, Lora, Policy, Until, fitting, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.pretrain_bc import (
@@ -55,7 +58,7 @@ from mtmc.policies.pretrain_bc import (
     usable,
     with_rank,
 )
-from mtmc.policies.walk import ORDERS, Hunt, Walk
+from mtmc.policies.walk import ORDERS, Walk
 from mtmc.policies.weights import Source
 from mtmc.trajectories import archive
 from mtmc.trajectories.files import folder
@@ -72,18 +75,20 @@ class Settings:
 
     `passes` over their choices, `batch` choices an update, `rows` menus in memory at once. `kl` weighs the divergence to the
     policy at the start, `floor` is the least entropy (as a part of the largest possible), kept up with the weight `lift`.
-    All grades are open after the part `opened` of the iterations.
+    All grades are open after the part `opened` of the iterations. A tree is walked `together` times in an iteration, so that
+    walks are compared with others of the same tree: which tree it is decides nearly all of a return.
     """
 
     iterations: int = 60
     walks: int = 128
+    together: int = 4
     horizon: int = 10
     passes: int = 2
     batch: int = 64
     rows: int = 32
     rate: float = 5e-5
-    value_rate: float = 1e-3
-    discount: float = 0.97
+    value_rate: float = 1e-4
+    discount: float = 1.0
     trace: float = 0.95
     clip: float = 0.2
     value: float = 0.5
@@ -103,27 +108,6 @@ class Settings:
 
 
 TINY = Settings(iterations=3, walks=6, horizon=4, passes=1, batch=8, rows=8, rate=1e-3, opened=0.0, lora=Lora(4, 8))
-
-
-@dataclass
-class Stage:
-    """One menu of a choice: its tokens, which options have a say, the one taken, and the start's log-probabilities [26]."""
-
-    row: list[int]
-    known: list[bool]
-    taken: int
-    reference: Tensor
-
-
-@dataclass
-class Choice:
-    """One step of a walk: its menus, its log-probability and value when it was drawn, later its advantage and return."""
-
-    stages: list[Stage] = field(default_factory=list)
-    log_probability: float = 0.0
-    value: float = 0.0
-    advantage: float = 0.0
-    target: float = 0.0
 
 
 @dataclass
@@ -166,15 +150,19 @@ def train(
     for iteration in range(start + 1, last + 1):
         began, rng = time.monotonic(), Random(f"{settings.seed}:{iteration}")
         allowed = curriculum(able, iteration / settings.iterations, settings.opened)
+        drawn = [rng.choice(allowed) for _ in range(math.ceil(settings.walks / settings.together))]
         walks = [
-            ORDERS[settings.order](rng.choice(allowed), settings.horizon, settings.reward, settings.known, settings.guided)
-            for _ in range(settings.walks)
+            ORDERS[settings.order](tree, settings.horizon, settings.reward, settings.known, settings.guided)
+            for tree in drawn
+            for _ in range(settings.together)
         ]
         choices = roll_out(policy, reference, walks, settings, rng)
         for walk, made in zip(walks, choices, strict=True):
-            credit(made, walk.rewards, settings)
+            credit(made, walk.rewards, settings.discount, settings.trace)
+        for at in range(0, len(choices), settings.together):
+            compare(choices[at : at + settings.together])
         flat = normalised([choice for made in choices for choice in made])
-        drawn = time.monotonic() - began
+        walked = time.monotonic() - began
 
         figures = update(policy, optimizer, flat, settings, rng)
         figures |= {
@@ -182,7 +170,7 @@ def train(
             "gain": sum(walk.gain for walk in walks) / len(walks),
             "steps of a walk": len(flat) / len(walks),
             "trees open": float(len(allowed)),
-            "seconds/walks": drawn,
+            "seconds/walks": walked,
             "seconds/all": time.monotonic() - began,
         }
         curves.add(iteration, figures)
@@ -252,24 +240,6 @@ def _choose(policy: Policy, answers: tuple[Answers, Answers], level: list[Open],
     return deeper
 
 
-def credit(made: Sequence[Choice], rewards: Sequence[float], settings: Settings) -> None:
-    """Generalised advantage estimation (Schulman et al. 2016) and the returns that the value head learns."""
-    running, following = 0.0, 0.0
-    for choice, earned in zip(reversed(made), reversed(rewards), strict=True):
-        surprise = earned + settings.discount * following - choice.value
-        running = surprise + settings.discount * settings.trace * running
-        choice.advantage, choice.target, following = running, running + choice.value, choice.value
-
-
-def normalised(choices: list[Choice]) -> list[Choice]:
-    """Advantages to mean 0 and deviation 1."""
-    advantages = torch.tensor([choice.advantage for choice in choices])
-    spread = float(advantages.std()) if len(choices) > 1 else 1.0
-    for choice in choices:
-        choice.advantage = (choice.advantage - float(advantages.mean())) / (spread + 1e-6)
-    return choices
-
-
 def update(
     policy: Policy, optimizer: torch.optim.Optimizer, choices: list[Choice], settings: Settings, rng: Random
 ) -> dict[str, float]:
@@ -288,8 +258,8 @@ def update(
                 for name, value in figures.items():
                     sums[name] = sums.get(name, torch.zeros_like(value)) + value * len(part)
                 count += len(part)
-            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, settings.norm)
+            for group in optimizer.param_groups:  # each by itself: the head's gradient is many times the adapter's
+                torch.nn.utils.clip_grad_norm_(group["params"], settings.norm)
             optimizer.step()
             optimizer.zero_grad()
     return {name: float(value) / count for name, value in sums.items()}

@@ -79,6 +79,20 @@ def test_the_probability_of_an_action_is_the_product_over_its_stages(scorer):
     assert choice.probabilities[group.actions[3].id] == pytest.approx(float(first[place] * second[3]), rel=1e-3)
 
 
+def test_the_likeliest_action_is_taken_not_the_likeliest_group():
+    place, group = next((i, option) for i, option in enumerate(MENU) if len(option.actions) > 1)
+
+    def score(_: str, menus):
+        found = [torch.ones(len(menu)) for menu in menus]
+        if len(found[0]) == len(MENU):
+            found[0][place], found[0][-1] = 3.0, 2.0  # the group has more, shared among many
+        return [row.log_softmax(-1) for row in found]
+
+    choice = llm.LlmPolicy(score).choose(SEEN, Random(0))
+    assert len(group.actions) > 2 and choice.action == SEEN.stop
+    assert max(choice.probabilities, key=choice.probabilities.__getitem__) == choice.action.id
+
+
 def test_without_stops_it_goes_on_while_anything_else_is_legal() -> None:
     def stopping(_: str, menus):
         return [torch.tensor([0.0] * (len(menu) - 1) + [9.0]).log_softmax(-1) for menu in menus]

@@ -158,9 +158,18 @@ def test_the_objective_makes_what_paid_likelier_and_learns_the_value(model):
 
 def test_advantages_are_the_discounted_surprises():
     made = [train_rl.Choice(value=0.5), train_rl.Choice(value=0.2)]
-    train_rl.credit(made, [1.0, 2.0], replace(train_rl.TINY, discount=0.9, trace=0.5))
+    train_rl.credit(made, [1.0, 2.0], 0.9, 0.5)
     assert made[1].advantage == pytest.approx(1.8) and made[1].target == pytest.approx(2.0)
     assert made[0].advantage == pytest.approx(1.0 + 0.9 * 0.2 - 0.5 + 0.9 * 0.5 * 1.8)
+
+
+def test_walks_of_one_tree_are_compared_step_by_step():
+    walks = [[train_rl.Choice(advantage=a) for a in found] for found in ([3.0, 1.0], [1.0], [2.0, 5.0])]
+    train_rl.compare(walks)
+    assert [[c.advantage for c in made] for made in walks] == [[1.5, -1.5], [-1.5], [0.0, 4.5]]
+    alone = [[train_rl.Choice(advantage=2.0)]]
+    train_rl.compare(alone)
+    assert alone[0][0].advantage == 2.0
 
 
 def test_the_curriculum_opens_grade_by_grade():

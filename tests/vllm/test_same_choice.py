@@ -33,9 +33,9 @@ STARTING = 300  # seconds
 
 def views(tree):
     """Decisions along the best path of a tree."""
-    for key in decisions.best_path(tree, decisions.values(tree, 0.95)):
+    for key in (tree.root, *(step.child for step in tree.tree.path(tree.best))):
         replay = Replay(tree)
-        yield decisions.view(replay, replay.follow(tree.tree.path(key)))
+        yield replay.view(replay.follow(tree.tree.path(key)))
 
 
 def menus(options, rng):
