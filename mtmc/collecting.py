@@ -23,7 +23,7 @@ from mtmc.judge.cache import cache_folder, made_with
 from mtmc.judge.executor import Limits, LocalProcesses
 from mtmc.problem import Problem
 from mtmc.trajectories import archive
-from mtmc.trajectories.trees import Provenance, Question, StoredTree
+from mtmc.trajectories.trees import Node, Provenance, Question, StoredTree
 from mtmc.verdict import Verified
 
 FINISHING = 20.0  # seconds kept for predicting and joining, of the time that is left for everything
@@ -144,14 +144,16 @@ def _grown(
         versions=made_with(),
         notes=setup.notes,
     )
-    if earlier and _same(earlier.provenance, provenance):
+    earlier = earlier if earlier and _same(earlier.provenance, provenance) else None
+    if earlier:
         _take_over(recorder, earlier)
     before = len(recorder.verdicts)
     growth = Growth(recorder, setup.first, plan.budget, plan.seed, plan.left(), doing)
     growth.grow(DENSE if plan.dense else MIX)
     independent = growth.finish()
     provenance = replace(provenance, budget=plan.budget if growth.whole else 0, growth=growth.shares)
-    tree = StoredTree(question, provenance, growth.nodes(), tuple(growth.steps), independent)
+    nodes = _filled(growth.nodes(), earlier) if earlier else growth.nodes()
+    tree = StoredTree(question, provenance, nodes, tuple(growth.steps), independent)
     return tree, len(recorder.verdicts) - before
 
 
@@ -165,6 +167,19 @@ def _take_over(recorder: Recorder, tree: StoredTree) -> None:
         recorder.verdicts[key], recorder.seconds[key] = node.verdict, node.seconds
         if node.predicted_ms is not None or not isinstance(node.verdict, Verified):
             recorder.predicted[key] = node.predicted_ms
+
+
+def _filled(nodes: Mapping[str, Node], earlier: StoredTree) -> dict[str, Node]:
+    """What `mtmc predict` has found of the earlier tree's programs is kept, where the same versions said it."""
+    if (earlier.provenance.predictor or earlier.provenance.versions) != made_with():
+        return dict(nodes)
+    return {key: _joined(node, earlier.nodes.get(key, node)) for key, node in nodes.items()}
+
+
+def _joined(new: Node, old: Node) -> Node:
+    ids = {action.id for action in new.legal}
+    predicted = {name: ms for name, ms in old.predicted.items() if name in ids} | {**new.predicted}
+    return replace(new, predicted=predicted, refused=new.refused | old.refused & ids)
 
 
 def _device() -> str:

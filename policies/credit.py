@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING
-
-import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,8 +58,8 @@ def compare(walks: Sequence[Sequence[Choice]]) -> None:
 
 def normalised(choices: list[Choice]) -> list[Choice]:
     """Advantages to mean 0 and deviation 1."""
-    advantages = torch.tensor([choice.advantage for choice in choices])
-    spread = float(advantages.std()) if len(choices) > 1 else 1.0
+    advantages = [choice.advantage for choice in choices]
+    middle, spread = fmean(advantages), stdev(advantages) if len(choices) > 1 else 1.0
     for choice in choices:
-        choice.advantage = (choice.advantage - float(advantages.mean())) / (spread + 1e-6)
+        choice.advantage = (choice.advantage - middle) / (spread + 1e-6)
     return choices

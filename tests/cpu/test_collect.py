@@ -19,6 +19,7 @@ from mtmc.collecting import Order, Outcome, Plan
 from mtmc.crew import Crew
 from mtmc.errors import BadInput, OutOfTime
 from mtmc.growth import Recorder
+from mtmc.judge.cache import made_with
 from mtmc.problem import Problem
 from mtmc.trajectories import archive
 
@@ -104,6 +105,18 @@ def test_a_damaged_tree_fails_its_own_problem_alone(tmp_path: Path) -> None:
     archive.path_of(tmp_path, "two").write_bytes(b"torn")
     outcome = collecting.collect(Order(Problem("two", "", "")), plan(tmp_path), None, lambda _: None)
     assert outcome.kind == "failed" and "not a tree that can be read" in outcome.note
+
+
+def test_a_tree_that_grows_on_keeps_what_was_predicted_by_the_same_versions() -> None:
+    tree = grown(8)
+    first = tree.nodes[tree.root]
+    untried = next(action.id for action in first.legal if action.id not in first.predicted)
+    nodes = {**tree.nodes, tree.root: replace(first, predicted={untried: 1.0, "gone": 2.0}, refused=frozenset({"gone"}))}
+    for predictor, kept in ((made_with(), {untried: 1.0} | dict(first.predicted)), ({"torch": "1"}, dict(first.predicted))):
+        filled = replace(tree, nodes=nodes, provenance=replace(tree.provenance, predictor=predictor))
+        found = collecting._filled(tree.nodes, filled)
+        assert found[tree.root].predicted == kept and found[tree.root].refused == first.refused
+        assert found.keys() == tree.nodes.keys()
 
 
 def test_verdicts_are_believed_again_only_under_the_same_conditions() -> None:

@@ -40,16 +40,17 @@ def op_add_finite(acc, lost, x):
 
 
 @triton.jit
-def op_lane_moments(pivot, total, squares, n):
-    """Mean, count and squared deviations of each lane: `total` of x - pivot and `squares` of it, over the lane's part of n elements."""
+def op_lane_moments(pivot, total, lost, squares, n):
+    """Mean, count and squared deviations of each lane over its part of n elements: `total`, less `lost`, sums x - pivot, `squares` its squares."""
     lanes: tl.constexpr = total.shape[0]
     lane = tl.arange(0, lanes)
     if len(total.shape) == 2:
         lane = lane[:, None]
     count = ((n + lanes - 1 - lane) // lanes).to(total.dtype)
-    shift = tl.where(count > 0, total / count, 0.0)
-    rest = squares - total * shift
-    return tl.where(count > 0, pivot + shift, 0.0), count, tl.where(rest < 0, 0.0, rest)
+    mean = (tl.fma(pivot, count, total) - lost) / count  # rounded once, also where the pivot is far larger than the mean
+    total -= lost
+    rest = squares - total * (total / count)
+    return tl.where(count > 0, mean, 0.0), count, tl.where((count > 0) & (rest > 0), rest, 0.0)
 
 
 @triton.jit
@@ -80,7 +81,7 @@ def batch_norm_moments_kernel(x0__ptr, mean_ptr, var_ptr, rows, reds, cols, BLOC
         total, lost = op_add_finite(total, lost, delta)
         squares, rest = op_add_finite(squares, rest, delta * delta)
     n = last - first
-    mean, count, squares = op_lane_moments(pivot, total - lost, squares - rest, n)
+    mean, count, squares = op_lane_moments(pivot, total, lost, squares - rest, n)
     total_mean = tl.sum(count * mean, axis=0) / n
     total_squares = tl.sum(squares + count * (mean - total_mean) * (mean - total_mean), axis=0)
     out_index = red
