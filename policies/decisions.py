@@ -94,7 +94,7 @@ def stages(
         rng, hunt = Random(f"{tree.question.name}:{number}"), Hunt(tree, LENGTH, known=known, guided=guided)
         while seen := hunt.view:
             key = seen.program.key
-            left = _left(tree, seen, worth[key], expert)
+            left = _left(tree, seen, worth.get(key, {}), expert)
             if (key, frozenset(left)) not in met:
                 met.add((key, frozenset(left)))
                 yield from _asked(seen, left, expert, hardware)

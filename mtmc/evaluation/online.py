@@ -31,12 +31,13 @@ def read(contenders: Sequence[Contender]) -> Found:
     found: dict[str, dict[str, list[Run]]] = {}
     for contender in contenders:
         paths = sorted(path.parent for path in Path(contender.spec).rglob("run.json"))
-        if not paths:
-            raise BadInput(f"{contender.spec} holds no run folder.")
-        for run in map(Run.open, paths):
+        runs = [run for run in map(Run.open, paths) if run.steps()]  # one may have ended before its first program
+        if not runs:
+            raise BadInput(f"{contender.spec} holds no run folder with a program.")
+        for run in runs:
             found.setdefault(run.info.problem, {}).setdefault(contender.label, []).append(run)
-    for problem, runs in found.items():
-        kinds = {f"{run.info.timing} on {run.info.gpu}" for made in runs.values() for run in made}
+    for problem, by_label in found.items():
+        kinds = {f"{run.info.timing} on {run.info.gpu}" for made in by_label.values() for run in made}
         if len(kinds) > 1:
             raise BadInput(f"The times of {problem} cannot be compared: {' and '.join(sorted(kinds))}.")
     return found

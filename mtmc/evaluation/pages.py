@@ -77,7 +77,7 @@ def as_markdown(cases: Sequence[Case], settings: Settings, found: Mapping[str, M
     kinds = ", ".join(sorted({f"{case.facts['gpu']} ({case.facts['timing']})" for case in cases}))
     blocks = [
         "# Policies on searches of their own" if settings.online else "# Policies on stored trees",
-        f"{len(cases)} {_kind(settings)}; best at least {settings.least:g}×, times of {kinds}; {settings.budget} tries.",
+        f"{len(cases)} {_kind(settings)}; best at least {settings.least:g}×, times of {kinds}.",
         "`at k`: geometric mean of the best speed-up after k candidates, the reference itself where nothing beats it. "
         f"`area`: mean share of the tree's best log speed-up over 1 to {settings.budget} candidates. `needed`: mean number "
         f"of candidates to {NEAR:.0%} of it, those that never arrive counted as {settings.budget}; then median, and the "
@@ -101,9 +101,9 @@ def as_markdown(cases: Sequence[Case], settings: Settings, found: Mapping[str, M
 
 def _kind(settings: Settings) -> str:
     if settings.online:
-        return "problems, each searched by every policy"
+        return f"problems, each searched by every policy, {settings.budget} candidates"
     seeds = f"{settings.seeds} seeds (a policy without chance has one)"
-    return f"trees ({settings.side}), {seeds}, next program by `{settings.order}`"
+    return f"trees ({settings.side}), {seeds}, {settings.budget} candidates, next program by `{settings.order}`"
 
 
 def _markdown(table: Table) -> str:

@@ -243,7 +243,9 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
     here, there = searched(tmp_path / "a", "random", 1), searched(tmp_path / "b", "model", 0, "a100")
     with pytest.raises(BadInput, match="measured on a100 and measured on h200"):
         online.read([Contender("a", str(here)), Contender("b", str(there))])
-    (tmp_path / "empty").mkdir()
+    Run.create(
+        tmp_path / "empty" / "r", RunInfo("world", "", "w.py", "Model", "h200", "random", 0, 9, 0.0, "strict", "measured")
+    )
     with pytest.raises(BadInput, match="holds no run folder"):
         online.read([Contender("a", str(tmp_path / "empty"))])
     with pytest.raises(BadInput, match="No problem was searched"):
