@@ -58,7 +58,7 @@ class Settings:
     steps: int = 2000
     batch: int = 32
     rows: int = 16
-    rate: float = 2e-4
+    rate: float = 5e-4
     warmup: float = 0.05
     clip: float = 1.0
     seed: int = 0
