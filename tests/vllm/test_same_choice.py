@@ -103,7 +103,7 @@ def test_the_engine_chooses_as_transformers_does(engine, questions, expected):
 
 
 def test_a_whole_decision_has_the_same_probabilities(engine, tuned):
-    seen = decisions.view(Replay(TREES[0]), TREES[0].root)
+    seen = Replay(TREES[0]).view(TREES[0].root)
     one = LlmPolicy(engine.by_label).choose(seen, Random(0))
     other = LlmPolicy(scoring.load(tuned, "cpu", "float32").by_label).choose(seen, Random(0))
     assert one.action == other.action and one.probabilities == pytest.approx(other.probabilities, abs=CLOSE)
