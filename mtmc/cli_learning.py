@@ -134,7 +134,7 @@ def _watch(crew: Crew, orders: Iterator[Order], count: int, quiet: bool) -> bool
         crew.doing = lambda name, what: status.update(f"{_pace(done, count, judged, began)} · {name}: {what}")
         try:
             for outcome in crew.run(orders, count):
-                done += outcome.kind in ("grown", "there")
+                done += outcome.good
                 judged += outcome.new
                 spent |= {what: spent.get(what, 0.0) + seconds for what, seconds in outcome.spent.items()}
                 if outcome.kind != "there":

@@ -63,7 +63,9 @@ class Order:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a problem: `grown`, `there` (it was before), `excluded` or `failed`; `note` says more in a sentence.
+    """What became of a problem; `note` says more in a sentence.
+
+    `kind` is `grown`, `there` (it was before), `kept` (the larger one that was before), `excluded` or `failed`.
 
     `new` counts the programs judged now; `seconds` is wall time, `spent` what its workers did and waited for meanwhile.
     """
@@ -76,6 +78,11 @@ class Outcome:
     speedup: float = 0.0
     seconds: float = 0.0
     spent: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def good(self) -> bool:
+        """The problem has a tree."""
+        return self.kind in ("grown", "there", "kept")
 
 
 def generated(seed: int, grades: tuple[int, ...]) -> Iterator[Order]:
@@ -108,6 +115,9 @@ def collect(order: Order, plan: Plan, workers: LocalProcesses, doing: Callable[[
     tree, new = _grown(question, setup, plan, earlier, doing)
     if not tree.nodes:
         return Outcome(problem.name, "failed", "the first program could not be judged: a fault of the machine")
+    if earlier and not tree.provenance.budget and len(tree.nodes) < len(earlier.nodes):
+        note = f"time ended at {len(tree.nodes)} programs, the tree there has {len(earlier.nodes)}"
+        return Outcome(problem.name, "kept", note, len(earlier.nodes), new, earlier.speedup)
     archive.write(plan.folder, tree)
     seconds = time.monotonic() - began
     spent = {what: total - before.get(what, 0.0) for what, total in dict(workers.spent).items()}

@@ -61,7 +61,7 @@ class Crew:
         try:
             while self._give_out(orders, count - good):
                 for outcome in self._heard():
-                    good += outcome.kind in ("grown", "there")
+                    good += outcome.good
                     yield outcome
         finally:
             for hand in self._hands:

@@ -294,7 +294,7 @@ class Bench:
         extras.notes += [BUSY] * (candidate_ms < HOST_BOUND_MS and not job.alone)
         if job.units:
             split = job.whole and not job.door.foreign
-            found = shares.shares(self.module, self.candidate, self.clock, rounds=1 if slow else 5, library=split)
+            found = shares.shares(self.module, self.candidate, self.clock.anew(), 1 if slow else 5, library=split)
             extras.units, extras.library = found.units, found.library if split else None
         if not job.whole or slow:
             return

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
@@ -50,6 +51,10 @@ class Clock(Protocol):
 
     def launch_ms(self, call: Call) -> float:
         """Wall time until one call returns, its work enqueued but not waited for, in milliseconds."""
+        ...
+
+    def anew(self) -> Clock:
+        """The same clock, with nothing learned of the calls before: for calls of another kind."""
         ...
 
 
@@ -114,6 +119,12 @@ class CudaClock:
         spent = time.perf_counter() - before
         self.synchronize()
         return spent * 1e3
+
+    def anew(self) -> CudaClock:
+        """One flush before a call again, until one is late: a network's head start would go before each of its kernels."""
+        other = copy(self)
+        other.flushes, other.most = 1, FLUSHES
+        return other
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,19 @@ def test_a_tree_that_is_there_is_kept_unless_more_is_asked(tmp_path: Path) -> No
     assert not collecting.enough(cut, plan(tmp_path, budget=4)), "time had ended it"
 
 
+def test_time_never_replaces_a_tree_by_a_smaller_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "_question", lambda _: grown(2).question)
+    monkeypatch.setattr(collecting, "assemble", lambda *_: None)
+    order, path = Order(Problem("two", "", "")), archive.path_of(tmp_path, "two")
+    cut = replace(grown(12).provenance, budget=0)
+    for before, after, kind in ((12, 8, "kept"), (8, 12, "grown")):
+        archive.write(tmp_path, replace(grown(before), provenance=cut))
+        monkeypatch.setattr(collecting, "_grown", lambda *_, n=after: (replace(grown(n), provenance=cut), n))
+        outcome = collecting.collect(order, plan(tmp_path), SimpleNamespace(spent={}), lambda _: None)
+        assert (outcome.kind, outcome.programs, outcome.good) == (kind, 12, True)
+        assert len(archive.read(path).nodes) == 12
+
+
 def test_a_damaged_tree_fails_its_own_problem_alone(tmp_path: Path) -> None:
     archive.path_of(tmp_path, "two").write_bytes(b"torn")
     outcome = collecting.collect(Order(Problem("two", "", "")), plan(tmp_path), None, lambda _: None)

@@ -254,3 +254,12 @@ def test_a_look_takes_the_result_of_the_timed_call_itself() -> None:
     both._timed()
     (wrong,) = both._look(9)
     assert wrong.check == "after_timing" and "round 9" in wrong.message
+
+
+def test_a_clock_anew_has_the_head_start_of_one_flush() -> None:
+    from mtmc.judge.timing import FLUSHES, CudaClock
+
+    clock = CudaClock.__new__(CudaClock)  # without a GPU
+    clock.flushes, clock.most = 128, 128
+    other = clock.anew()
+    assert (other.flushes, other.most) == (1, FLUSHES) and (clock.flushes, clock.most) == (128, 128)
