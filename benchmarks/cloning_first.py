@@ -42,7 +42,7 @@ def reached(found: Sequence[float], level: float) -> int | None:
 
 
 def lines(pairs: Sequence[tuple[Path, Path]]) -> Iterator[str]:
-    yield f"First: mean return of the first {SMOOTH} iterations. Reached: the first at {SHARE:.0%} of the base run's plateau."
+    yield f"First: mean return of the first {SMOOTH} iterations. Reached: the first at {SHARE:.0%} of the base's plateau."
     yield ""
     yield "| runs | plateau | first, base | first, cloned | reached, base | reached, cloned |"
     yield "| --- | --- | --- | --- | --- | --- |"
