@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from mtmc.errors import BadInput
 from mtmc.judge import door
 from mtmc.judge.static import LIBRARY_USE, RULES, check, select
+from mtmc.judge.static.memory import Tracked
 from mtmc.problem import Problem, load
 
 ROOT = Path(__file__).parents[2]
@@ -289,3 +291,22 @@ def test_the_rules_are_described():
     text = (ROOT / "docs/checks.md").read_text()
     rows = dict(re.findall(r"^\| `static\.(\w+)` \| (\w+) \|", text, re.MULTILINE))
     assert rows == {name: rule.level for name, rule in RULES.items()}
+
+
+def test_what_paths_join_to_is_the_union_of_all_that_they_hold() -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        alive = [Tracked({key: frozenset({0}) for key in range(4)})]
+        for _ in range(rng.randint(2, 30)):
+            one = rng.choice(alive)
+            match rng.choice(("set", "set", "copy", "join")):
+                case "set":
+                    one[rng.randrange(8)] = frozenset({rng.randrange(5)})
+                case "copy":
+                    alive.append(one.copy())
+                case "join":
+                    others = rng.sample(alive, rng.randint(1, min(3, len(alive))))
+                    keys = {key for each in (one, *others) for key in each}
+                    joined = one.joined(others)
+                    assert joined == {key: frozenset().union(*(e.get(key, ()) for e in (one, *others))) for key in keys}
+                    alive.append(joined)

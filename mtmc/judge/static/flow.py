@@ -172,7 +172,8 @@ class _Run(Statements):
                 if not any(label.startswith(("fn:", "obj:", "class:", "mod:")) for label in kept):
                     self.state.variables[key] = self.new("old", *kept)
         for key in _attributes(self.candidate, changed):
-            self.state.variables.setdefault(key, self.new("old"))
+            if key not in self.state.variables:
+                self.state.variables[key] = self.new("old")
 
 
 def _changed(candidate: Candidate) -> frozenset[str]:

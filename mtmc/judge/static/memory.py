@@ -16,9 +16,13 @@ with a kind: `fn:`, `kernel:`, `class:`, `obj:`, `mod:`, `name:`, `super:`, and 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import takewhile
+from typing import Any, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 Cells = frozenset[int]
 Labels = frozenset[str]
@@ -88,16 +92,62 @@ class Attempt:
     returns: tuple[Labels, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """Keys that were set in a dictionary; `before` are those set until it was last copied."""
+
+    keys: set[Any] = field(default_factory=set)
+    before: Changes | None = None
+
+    def back(self) -> Iterator[Changes]:
+        found: Changes | None = self
+        while found:
+            yield found
+            found = found.before
+
+
+class Tracked(dict[K, frozenset[V]]):
+    """Sets by key, and what was changed since copies parted: to join them, nothing else must be looked at."""
+
+    def __init__(self, content: Mapping[K, frozenset[V]] | None = None, changes: Changes | None = None) -> None:
+        super().__init__(content or {})
+        self.changes = changes or Changes()
+
+    def __setitem__(self, key: K, value: frozenset[V]) -> None:
+        self.changes.keys.add(key)
+        super().__setitem__(key, value)
+
+    def copy(self) -> Tracked[K, V]:
+        """Another one with the same content."""
+        return Tracked(self, Changes(before=self._parted()))
+
+    def joined(self, others: Sequence[Tracked[K, V]]) -> Tracked[K, V]:
+        """The union of the sets at each key."""
+        every = (self, *others)
+        backs = [list(one._parted().back()) for one in every]
+        shared = set(backs[0]).intersection(*backs[1:])
+        common = next((changes for changes in backs[0] if changes in shared), None)
+        found = Tracked(self, Changes(before=common))
+        for key in {key for back in backs for changes in takewhile(lambda c: c is not common, back) for key in changes.keys}:
+            found[key] = frozenset[V]().union(*(one[key] for one in every if key in one))
+        return found
+
+    def _parted(self) -> Changes:
+        """The changes so far; those from now on are told apart."""
+        parted, self.changes = self.changes, Changes(before=self.changes)
+        return parted
+
+
 @dataclass
 class State:
     """`path` holds the undecided conditions on the way here, as (id of the test, its value)."""
 
-    variables: dict[Key, Cells] = field(default_factory=dict)
-    labels: dict[int, Labels] = field(default_factory=dict)
+    variables: Tracked[Key, int] = field(default_factory=Tracked)
+    labels: Tracked[int, str] = field(default_factory=Tracked)
     path: Path = ()
 
     def copy(self) -> State:
-        return State(dict(self.variables), dict(self.labels), self.path)
+        return State(self.variables.copy(), self.labels.copy(), self.path)
 
     def extended(self, test: ast.AST, value: bool) -> State:
         return replace(self.copy(), path=(*self.path, (id(test), value)))
@@ -108,13 +158,9 @@ def joined(states: Iterable[State | None]) -> State | None:
     alive = [state for state in states if state is not None]
     if len(alive) < 2:
         return alive[0] if alive else None
-    variables: dict[Key, Cells] = {}
-    labels: dict[int, Labels] = {}
-    for state in alive:
-        for key, cells in state.variables.items():
-            variables[key] = variables[key] | cells if key in variables else cells
-        for cell, found in state.labels.items():
-            labels[cell] = labels[cell] | found if cell in labels else found
+    first, *others = alive
+    variables = first.variables.joined([state.variables for state in others])
+    labels = first.labels.joined([state.labels for state in others])
     return State(variables, labels, _common([state.path for state in alive]))
 
 
