@@ -100,7 +100,7 @@ def collect(order: Order, plan: Plan, workers: LocalProcesses, doing: Callable[[
     """Grow the tree of one problem and keep it; what an earlier, shorter try has judged is taken over."""
     began, problem = time.monotonic(), order.problem
     try:
-        earlier = _earlier(plan.folder, problem.name)
+        earlier = _earlier(plan.folder, problem)
         if earlier and enough(earlier, plan):
             return Outcome(problem.name, "there", programs=len(earlier.nodes), speedup=earlier.speedup)
         question = _question(order)
@@ -129,9 +129,13 @@ def enough(tree: StoredTree, plan: Plan) -> bool:
     return tree.provenance.budget >= plan.budget
 
 
-def _earlier(folder: Path, name: str) -> StoredTree | None:
-    path = archive.path_of(folder, name)
-    return archive.read(path) if path.exists() else None
+def _earlier(folder: Path, problem: Problem) -> StoredTree | None:
+    """The problem's tree, if it has one. Raises BadInput where another problem of this name has."""
+    path = archive.path_of(folder, problem.name)
+    tree = archive.read(path) if path.exists() else None
+    if tree and (tree.question.source, tree.question.entry) != (problem.source, problem.entry):
+        raise BadInput(f"{path} is the tree of another problem of this name; take another --store")
+    return tree
 
 
 def _question(order: Order) -> Question:
@@ -160,6 +164,8 @@ def _grown(
     before = len(recorder.verdicts)
     growth = Growth(recorder, setup.first, plan.budget, plan.seed, plan.left(), doing)
     growth.grow(DENSE if plan.dense else MIX)
+    if earlier:
+        growth.adopt(earlier)
     independent = growth.finish()
     provenance = replace(provenance, budget=plan.budget if growth.whole else 0, growth=growth.shares)
     nodes = _filled(growth.nodes(), earlier) if earlier else growth.nodes()

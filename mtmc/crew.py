@@ -18,12 +18,14 @@ from typing import Any
 
 from mtmc import collecting
 from mtmc.collecting import Order, Outcome, Plan
+from mtmc.errors import InfraError
 from mtmc.judge.jobs import WakeCompile, WakeGpu, WakeInterpret, wake
 from mtmc.judge.processes import available_bytes, resident_bytes
 
 RECYCLED = 25  # problems, after which a process is replaced
 LARGE = 6 << 30  # bytes of a process' own memory, from which on it is replaced
 OVERSTAY = 180.0  # seconds past a problem's time, after which its process is killed
+HOPELESS = 5  # problems in a row, for each process, whose failing is no accident
 SCARCE = 4 << 30  # bytes of free memory, below which nothing new is begun while something runs
 
 
@@ -53,16 +55,20 @@ class Crew:
     def run(self, orders: Iterator[Order], count: int) -> Iterator[Outcome]:
         """Outcomes as they come, until `count` problems have a tree, the orders end, or the time is over.
 
-        What is excluded or fails is made up for by the next order, so which problems have trees depends on no timing.
+        What is excluded or fails is made up for by the next order, so which problems have trees depends on no timing. Raises
+        InfraError where one after the other fails.
         """
         gpus = self.gpus or ("",)
         self._hands = [self._hire(gpus[number % len(gpus)]) for number in range(self.jobs)]
-        good = 0
+        good = failed = 0
         try:
             while self._give_out(orders, count - good):
                 for outcome in self._heard():
                     good += outcome.good
+                    failed = 0 if outcome.good else failed + (outcome.kind == "failed")
                     yield outcome
+                    if failed >= HOPELESS * self.jobs:
+                        raise InfraError(f"{failed} problems in a row failed, {outcome.name} last: {outcome.note}.")
         finally:
             for hand in self._hands:
                 self._dismiss(hand)
@@ -70,14 +76,25 @@ class Crew:
     def _give_out(self, orders: Iterator[Order], wanted: int) -> int:
         """Orders to idle hands, until so many problems are under way; how many are."""
         busy = sum(hand.order is not None for hand in self._hands)
-        for hand in [hand for hand in self._hands if hand.order is None]:
+        for number in [number for number, hand in enumerate(self._hands) if hand.order is None]:
             order = next(orders, None) if busy < wanted and self._may_begin(busy) else None
             if order is None:
                 break
-            hand.order, hand.began = order, time.monotonic()
-            hand.pipe.send(order)
+            self._hands[number] = self._handed(self._hands[number], order)
             busy += 1
         return busy
+
+    def _handed(self, hand: _Hand, order: Order) -> _Hand:
+        """The hand that has the order: a new one where this one has ended while it was idle."""
+        try:
+            hand.pipe.send(order)
+        except OSError:
+            hand.lost = True
+            self._dismiss(hand)
+            hand = self._hire(hand.gpu)
+            hand.pipe.send(order)
+        hand.order, hand.began = order, time.monotonic()
+        return hand
 
     def _may_begin(self, busy: int) -> bool:
         if self.plan.until and self.plan.left() <= 0:

@@ -21,7 +21,7 @@ from mtmc.policies.policy import Policy, View
 from mtmc.program import Program
 from mtmc.search import Evaluator, Limits, Moves, Search
 from mtmc.step import Step
-from mtmc.trajectories.trees import Node
+from mtmc.trajectories.trees import Node, StoredTree
 from mtmc.tree import Tree
 from mtmc.verdict import Infra, Verdict
 
@@ -44,6 +44,7 @@ class Recorder:
     predicted: dict[str, float | None] = field(default_factory=dict)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    faults: int = 0
 
     def propose(self, program: Program, verdict: Verdict) -> tuple[Action, ...]:
         if program.key not in self.proposals:
@@ -75,7 +76,9 @@ class Recorder:
             return self.verdicts[program.key]
         began = time.monotonic()
         verdict = self.evaluator.judge(program)
-        if not isinstance(verdict, Infra):
+        if isinstance(verdict, Infra):
+            self.faults += 1
+        else:
             self.verdicts[program.key] = verdict
             self.seconds[program.key] = round(time.monotonic() - began, 3)
         return verdict
@@ -85,8 +88,9 @@ class Recorder:
 class Growth:
     """One problem's tree while it grows.
 
-    `budget` and `spent` count programs judged, the first included; `seconds` is wall time. `whole` tells after `grow` that
-    the budget is spent, or nothing is left to try: it was not time that ended it.
+    `budget` and `spent` count programs, the first included, also those whose verdict the recorder had; `seconds` is wall
+    time. `whole` tells after `grow` that the budget is spent, or nothing is left to try: it was neither time nor a fault of
+    the machine that ended it.
     """
 
     recorder: Recorder
@@ -106,7 +110,7 @@ class Growth:
 
     @property
     def spent(self) -> int:
-        return len(self.recorder.verdicts)
+        return len(self.programs)
 
     def grow(self, mix: Sequence[tuple[str, float]] = MIX) -> None:
         """Spend the budget in these ways, in shares of what the way before has left."""
@@ -118,7 +122,12 @@ class Growth:
                 self._alternatives(allowance) if way == ALTERNATIVES else self._search(way, allowance, number)
             self.shares[way] = self.shares.get(way, 0) + self.spent - before
             left = max(left - share, 1e-9)
-        self.whole = self.spent >= self.budget or not self._late()
+        self.whole = self.spent >= self.budget or not (self._late() or self.recorder.faults)
+
+    def adopt(self, earlier: StoredTree) -> None:
+        """Keep what an earlier tree knows, whose verdicts the recorder has, and this one did not meet again."""
+        for step in earlier.steps:
+            self.keep(step, earlier.nodes[step.child].program)
 
     def finish(self) -> frozenset[tuple[str, str]]:
         """Predict what was judged unpredicted, join programs, and return the pairs of independent actions."""
@@ -180,7 +189,7 @@ class Growth:
             edit = self.recorder.apply(self.programs[key], action)
         except Illegal:
             return None
-        cached = edit.after.key in self.recorder.verdicts
+        cached = edit.after.key in self.programs
         step = step_of(action, edit, self.recorder.judge(edit.after))
         return replace(step, policy=policy, seconds=self.recorder.seconds.get(step.child, 0.0), cached=cached)
 

@@ -17,7 +17,7 @@ from mtmc import cli, collecting, crew
 from mtmc.assembly import Options
 from mtmc.collecting import Order, Outcome, Plan
 from mtmc.crew import Crew
-from mtmc.errors import BadInput, OutOfTime
+from mtmc.errors import BadInput, InfraError, OutOfTime
 from mtmc.growth import Recorder
 from mtmc.judge.cache import made_with
 from mtmc.problem import Problem
@@ -82,6 +82,20 @@ def test_nothing_is_begun_when_the_time_is_over(tmp_path: Path, hands: None) -> 
     assert not list(Crew(plan(tmp_path, until=time.time() + 5), 1).run(orders("grown-0"), 1)), "less than finishing takes"
 
 
+def test_a_hand_that_ends_while_it_is_idle_is_replaced_and_loses_nothing(tmp_path: Path, hands: None) -> None:
+    team = Crew(plan(tmp_path), 1)
+    found = team.run(orders("grown-1", "grown-2"), 2)
+    first = next(found)
+    team._hands[0].process.kill()
+    team._hands[0].process.join()
+    assert [first.name, *(outcome.name for outcome in found)] == ["grown-1", "grown-2"]
+
+
+def test_a_collection_in_which_everything_fails_ends(tmp_path: Path, hands: None) -> None:
+    with pytest.raises(InfraError, match=r"5 problems in a row failed, die-4 last: its process ended\."):
+        list(Crew(plan(tmp_path), 1).run(orders(*(f"die-{n}" for n in range(100))), 1))
+
+
 def test_hands_are_replaced_after_some_problems(tmp_path: Path, hands: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "RECYCLED", 2)
     team, pids = Crew(plan(tmp_path), 1), set()
@@ -93,18 +107,20 @@ def test_hands_are_replaced_after_some_problems(tmp_path: Path, hands: None, mon
 def test_a_tree_that_is_there_is_kept_unless_more_is_asked(tmp_path: Path) -> None:
     tree = grown(8)
     archive.write(tmp_path, tree)
-    order = Order(Problem("two", "", ""))
+    order = Order(tree.question.problem)
     outcome = collecting.collect(order, plan(tmp_path), None, lambda _: None)
     assert (outcome.kind, outcome.programs, outcome.new) == ("there", 8, 0)
     assert not collecting.enough(tree, plan(tmp_path, budget=9))
     cut = replace(tree, provenance=replace(tree.provenance, budget=0))
     assert not collecting.enough(cut, plan(tmp_path, budget=4)), "time had ended it"
+    other = collecting.collect(Order(Problem("two", "class Other: ...", "")), plan(tmp_path), None, lambda _: None)
+    assert other.kind == "failed" and "another problem of this name" in other.note
 
 
 def test_time_never_replaces_a_tree_by_a_smaller_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collecting, "_question", lambda _: grown(2).question)
     monkeypatch.setattr(collecting, "assemble", lambda *_: None)
-    order, path = Order(Problem("two", "", "")), archive.path_of(tmp_path, "two")
+    order, path = Order(grown(2).question.problem), archive.path_of(tmp_path, "two")
     cut = replace(grown(12).provenance, budget=0)
     for before, after, kind in ((12, 8, "kept"), (8, 12, "grown")):
         archive.write(tmp_path, replace(grown(before), provenance=cut))

@@ -12,6 +12,7 @@ import pytest
 from fakes import FIRST, FakeEvaluator, FakeMoves, value
 
 from mtmc import policies, reward
+from mtmc.collecting import _take_over
 from mtmc.errors import BadInput
 from mtmc.growth import ALTERNATIVES, DENSE, MIX, Growth, Recorder
 from mtmc.policies.policy import View
@@ -44,6 +45,33 @@ def test_a_tree_has_its_budget_of_programs_each_judged_once() -> None:
     assert len(tree.nodes) == 24 == len(evaluator.judged) == len(set(evaluator.judged))
     assert len(evaluator.predicted) == len(set(evaluator.predicted))
     assert sum(tree.provenance.growth.values()) == 24
+
+
+@pytest.mark.parametrize("mix", [MIX, DENSE])
+@pytest.mark.parametrize("budget", [12, 30])
+def test_a_tree_grows_on_without_judging_or_losing_a_program_again(budget: int, mix) -> None:
+    before, evaluator = grown(20), FakeEvaluator()
+    recorder = Recorder(FakeMoves(), evaluator)
+    _take_over(recorder, before)
+    growth = Growth(recorder, FIRST, budget)
+    growth.grow(mix)
+    growth.adopt(before)
+    growth.finish()
+    after = StoredTree(before.question, before.provenance, growth.nodes(), tuple(growth.steps))
+    assert growth.whole and before.nodes.keys() <= after.nodes.keys() and after.speedup >= before.speedup
+    assert all(before.edges(key).keys() <= after.edges(key).keys() for key in before.nodes)
+    assert set(evaluator.judged) == after.nodes.keys() - before.nodes.keys()
+    assert len(after.nodes) >= budget
+
+
+def test_a_tree_that_the_machine_has_ended_is_not_whole() -> None:
+    class Lost(FakeEvaluator):
+        def judge(self, program):
+            return Infra("the GPU is lost") if len(self.judged) >= 12 else super().judge(program)
+
+    growth = Growth(Recorder(FakeMoves(), Lost()), FIRST, 24)
+    growth.grow()
+    assert growth.spent == 12 and not growth.whole
 
 
 def test_the_guided_part_finds_the_best_and_the_rest_is_wide() -> None:
