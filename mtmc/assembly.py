@@ -150,13 +150,14 @@ def _assemble(
         search_seconds=options.timing_seconds,
         device_times=options.device_times,
         quiet=options.quiet,
+        chip=local.name if local else "",
     )
     doing("timing PyTorch" if local else "predicting PyTorch's time")
     degenerate = (judge.trivial.sentence,) if judge.trivial.degenerate else ()
     notes = (*degenerate, *_other_chip(local, profile), *_kept(lowering), *judge.reference.notes)
     moves = Rules(lowering.graph or Graph((), None), profile, options.precision, options.library)
-    chip, least_ms = local.name if local else "", least.attainable_ms
-    return Setup(lowering.program, moves, judge, profile, local is not None, notes, least_ms, chip, executor.spent)
+    measured, least_ms = local is not None, least.attainable_ms
+    return Setup(lowering.program, moves, judge, profile, measured, notes, least_ms, judge.chip, executor.spent)
 
 
 SMALL = 10_000_000  # elements of all inputs up to which a model is run on the CPU to see what it returns

@@ -14,7 +14,6 @@ from dataclasses import astuple, dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +31,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Key:
-    """Everything a verdict depends on. `program` and `problem` are their hashes; `driver` is empty without a GPU."""
+    """Everything a verdict depends on. `program` and `problem` are their hashes; `clock` says what measured, and how."""
 
     program: str
     problem: str
@@ -40,6 +39,7 @@ class Key:
     measure: bool
     precision: str
     versions: tuple[str, ...]
+    clock: str = ""
 
     @property
     def hash(self) -> str:
@@ -59,11 +59,12 @@ def made_with() -> dict[str, str]:
 @cache
 def _code() -> str:
     """Hash of the judge and of the templates: another judge may judge otherwise, under the same version number."""
-    digest = sha256()
-    for folder in ("mtmc.judge", "mtmc.lower", "mtmc.lower.templates", "mtmc.hardware_profiles"):
-        for file in sorted(files(folder).iterdir(), key=lambda f: f.name):
-            if file.name.endswith((".py", ".toml")):
-                digest.update(file.read_bytes())
+    package, digest = Path(__file__).parents[1], sha256()
+    folders = [package / name for name in ("judge", "lower", "hardware_profiles")]
+    modules = [package / f"{name}.py" for name in ("capture", "floor", "problem", "program", "shrink", "verdict")]
+    for path in [*modules, *(path for folder in folders for path in sorted(folder.rglob("*")))]:
+        if path.suffix in (".py", ".toml"):
+            digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 

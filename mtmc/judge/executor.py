@@ -133,7 +133,7 @@ class LocalProcesses:
         for lane in lanes:
             lane.stop()
         for lane in lanes:
-            lane.thread.join()
+            lane.leave()
         for waiting in self._queues.values():
             while not waiting.empty():
                 if entry := waiting.get_nowait():
@@ -174,6 +174,7 @@ class _Lane:
     spent: dict[str, float]
 
     def __post_init__(self) -> None:
+        self.waits = False  # for a turn: nobody can wake the thread then
         self.thread = threading.Thread(target=self._feed, name=f"mtmc {self.name}", daemon=True)
         self.thread.start()
 
@@ -182,16 +183,21 @@ class _Lane:
             job, data, future = entry
             if not future.set_running_or_notify_cancel():
                 continue
-            order = self.addresses.order(job)
-            with self._counted(f"{job.kind} start"):
-                failed = self.warden.ready(order)
-            with ExitStack() as held:
-                with self._counted(f"{job.kind} wait"):
-                    held.enter_context(turn(self.cache, job.kind == "gpu" and not job.idle, job.alone, job.shares))
-                with self._counted(f"{job.kind} {job.stage}"):
-                    outcome = failed or self.warden.run(job, replace(order, data=data, fresh=False))
-            future.set_result(outcome)
+            try:
+                future.set_result(self._outcome(job, data))
+            except OSError as error:  # of the files that turns are taken with: another user's, a full disk
+                future.set_result(Infra(f"no turn at the machine was to be had: {error}"))
         self.warden.end()
+
+    def _outcome(self, job: Job, data: bytes) -> Any:
+        order = self.addresses.order(job)
+        with self._counted(f"{job.kind} start"):
+            failed = self.warden.ready(order)
+        with ExitStack() as held:
+            with self._waiting(f"{job.kind} wait"):
+                held.enter_context(turn(self.cache, job.kind == "gpu" and not job.idle, job.alone, job.shares))
+            with self._counted(f"{job.kind} {job.stage}"):
+                return failed or self.warden.run(job, replace(order, data=data, fresh=False))
 
     @contextmanager
     def _counted(self, what: str) -> Iterator[None]:
@@ -199,9 +205,25 @@ class _Lane:
         yield
         self.spent[what] += time.monotonic() - began
 
+    @contextmanager
+    def _waiting(self, what: str) -> Iterator[None]:
+        self.waits = True
+        try:
+            with self._counted(what):
+                yield
+        finally:
+            self.waits = False
+
     def stop(self) -> None:
         self.warden.closing = True
         self.jobs.put(None)
+
+    def leave(self) -> None:
+        """Wait for the thread to end, but not while another process holds the turn that it waits for."""
+        while self.thread.is_alive() and not self.waits:
+            self.thread.join(0.1)
+        if self.thread.is_alive():
+            self.warden.end()
 
 
 class _Warden:

@@ -88,6 +88,7 @@ class WakeInterpret(Wake):
 
 class WakeGpu(Wake):
     kind = "gpu"
+    idle = True
 
 
 def wake(executor: Executor, *jobs: Wake) -> None:

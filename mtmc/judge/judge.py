@@ -7,7 +7,7 @@ candidate is a job of the executor; this class only orders jobs and turns their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -46,13 +46,9 @@ from mtmc.judge.trivial import GpuTrivialJob, Trivial, TrivialJob, merged
 from mtmc.problem import Problem
 from mtmc.program import Program
 from mtmc.shrink import largest
-from mtmc.verdict import Accuracy, CompileError, Rejected, Timing, Verdict, Verified, Wrong, rejection
+from mtmc.verdict import Accuracy, CompileError, Timing, Verdict, Verified, Wrong, rejection
 
 Variant = tuple[Problem, Sizes]
-Check = Callable[[Problem, Program], Rejected | None]
-
-# Hack checks, in order, made on the text before anything runs. Each returns its Rejected, or None.
-CHECKS: tuple[Check, ...] = (own_program,)
 
 SEARCH_DRAWS = {False: 2, True: 1}  # tried besides the file's own, in the interpreter and on a GPU
 SEARCH_VARIANTS = 3
@@ -88,7 +84,8 @@ class Judge:
     module). `door` says what the candidates are; `small` that the interpreter can run the problem's own sizes; `fresh` that
     the last judgement starts new processes; `checks` names its dynamic checks (None: all), `sanitize` adds one call under
     compute-sanitizer; `search_seconds` is the most that timing a candidate of the search takes, on `quiet` cores where
-    launching decides. Predictions are of what verdicts time: `device_times` without the host (None: where it is measured).
+    launching decides, `chip` the GPU that measures. Predictions are of what verdicts time: `device_times` without the host
+    (None: where it is measured).
     """
 
     executor: Executor
@@ -111,6 +108,7 @@ class Judge:
     search_seconds: float = SEARCH_SECONDS
     device_times: bool | None = None
     quiet: bool = True
+    chip: str = ""
 
     @cached_property
     def reference(self) -> ReferenceTimes:
@@ -204,9 +202,8 @@ class Judge:
         self.executor.close()
 
     def _judge(self, program: Program, seed: int, final: bool = False, thorough: bool = False) -> Verdict:
-        for hack_check in () if self.door.foreign else CHECKS:
-            if rejected := hack_check(self.problem, program):
-                return rejected
+        if not self.door.foreign and (rejected := own_program(self.problem, program)):
+            return rejected
         compiling = self._compiling(program)
         if not final and isinstance(found := self._compiled(compiling), Verdict):
             return found
@@ -396,5 +393,6 @@ class Judge:
 
     def _key(self, program: Program) -> Key:
         profile = f"{self.profile.name} {sha256(repr(self.profile).encode()).hexdigest()[:16]}"
-        driver = gpu_driver() if self.measure else ""
-        return Key(program.key, self.problem.hash, profile, self.measure, self.precision, versions(driver))
+        clock = f"{self.chip}, {self.search_seconds:g} s, quiet {self.quiet}" if self.measure else ""
+        made_with = versions(gpu_driver() if self.measure else "")
+        return Key(program.key, self.problem.hash, profile, self.measure, self.precision, made_with, clock)

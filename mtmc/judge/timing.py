@@ -34,7 +34,7 @@ DECISIVE = 0.0025  # the same where differences of a few percent must be told fr
 GLANCE = 300  # resamples of the interval that is watched while measuring
 GLANCES = 1.25  # rounds from one look to the next, as a factor: few looks, and none depends on which side is ahead
 CALIBRATIONS = 20
-HOPELESS = 5.0  # a contestant so many times slower than another, and slow, is measured in three rounds
+HOPELESS = 5.0  # where one of the first two is so many times slower, and a round takes long, three rounds tell enough
 FRESH_EVERY = 5  # rounds between new input contents
 
 
@@ -191,7 +191,8 @@ def interleave(
     The interval watched for stopping is that of the first two calls; its width decides, never its place.
     """
     warm = [warm_up(call, clock) for call in calls.values()]
-    hopeless = max(warm) > HOPELESS * min(warm) and sum(warm) > 1e3 * budget.seconds
+    compared = warm[:2]
+    hopeless = max(compared) > HOPELESS * min(compared) and sum(warm) > 1e3 * budget.seconds
     least = 3 if hopeless else budget.rounds
     shuffler, names, began, look = random.Random(seed), list(calls), now(), float(least)
     times: dict[str, list[float]] = {name: [] for name in names}

@@ -19,6 +19,7 @@ from mtmc.hardware_profiles import load
 from mtmc.judge.executor import GIB, Limits, LocalProcesses
 from mtmc.judge.jobs import Compiled, CompileJob, GpuVerifyJob, InterpretJob, Job
 from mtmc.judge.processes import running as alive
+from mtmc.judge.turns import turn
 from mtmc.judge.wire import outcome_of
 from mtmc.verdict import Accuracy, CompileError, Infra, RuntimeFault, Timeout, Timing, Verified, Wrong
 
@@ -175,6 +176,26 @@ def test_close_ends_running_and_waiting_jobs() -> None:
     assert all(isinstance(future.result(), Infra) for future in futures)
     with pytest.raises(RuntimeError, match="closed"):
         running.submit(jobs[0])
+
+
+def test_close_does_not_wait_for_a_turn_that_others_hold(tmp_path: Path) -> None:
+    with turn(tmp_path, gpu=False, alone=True):
+        running = LocalProcesses(tmp_path, FAST)
+        future = running.submit(InterpretJob(problem=samples.problem(), source=samples.CANDIDATE))
+        while not running._lanes["interpret"][0].waits:
+            time.sleep(0.05)
+        began = time.monotonic()
+        running.close()
+        assert time.monotonic() - began < 10 and not future.done()
+    assert isinstance(future.result(10), Infra)
+
+
+def test_a_turn_that_cannot_be_taken_is_the_machines_fault(tmp_path: Path) -> None:
+    (tmp_path / "cores.door").mkdir()
+    with LocalProcesses(tmp_path, FAST) as running:
+        for _ in range(2):
+            result = running.submit(InterpretJob(problem=samples.problem(), source=samples.CANDIDATE)).result(60)
+            assert isinstance(result, Infra) and "no turn" in result.message
 
 
 PARENT = """

@@ -232,8 +232,9 @@ def test_the_last_judgement_is_fresh_in_every_way() -> None:
 
 def test_checks_come_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     executor = Scripted({})
-    monkeypatch.setattr(judge_module, "CHECKS", (lambda *_: None, lambda *_: Rejected("fallback", "no kernel")))
+    monkeypatch.setattr(judge_module, "own_program", lambda *_: Rejected("fallback", "no kernel"))
     assert measuring(executor).judge(PROGRAM) == Rejected("fallback", "no kernel")
+    assert not executor.jobs
 
 
 def test_the_last_judgement_makes_the_dynamic_checks_and_the_search_does_not() -> None:

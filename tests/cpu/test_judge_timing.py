@@ -256,6 +256,14 @@ def test_a_look_takes_the_result_of_the_timed_call_itself() -> None:
     assert wrong.check == "after_timing" and "round 9" in wrong.message
 
 
+def test_only_the_two_that_are_compared_cut_the_rounds_short() -> None:
+    clock = Simulated()
+    calls = {name: clock.call(name, cost) for name, cost in (("a", 1000.0), ("b", 990.0), ("c", 100.0))}
+    assert len(interleave(calls, clock, Budget(seconds=2.0), now=clock.now)["a"]) == 10
+    calls["a"], calls["b"] = clock.call("a", 3000.0), clock.call("b", 100.0)
+    assert len(interleave(calls, clock, Budget(seconds=2.0), now=clock.now)["a"]) == 3
+
+
 def test_a_clock_anew_has_the_head_start_of_one_flush() -> None:
     from mtmc.judge.timing import FLUSHES, CudaClock
 
