@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc import live, policies, report
 from mtmc.assembly import Judging, Options, Setup, assemble
+from mtmc.errors import InfraError
 from mtmc.judge.cache import cache_folder, made_with
 from mtmc.policies import experience
 from mtmc.policies.experience import Experience, Outcome
@@ -20,7 +21,7 @@ from mtmc.step import Step
 from mtmc.trajectories.files import put
 from mtmc.trajectories.store import Ending, Run, RunInfo, last_folder, new_folder
 from mtmc.tree import Tree, faster_than_reference
-from mtmc.verdict import Infra, Verified
+from mtmc.verdict import Infra, Verdict, Verified
 from mtmc.wording import details, result
 
 if TYPE_CHECKING:
@@ -180,11 +181,20 @@ def _confirm(run: Run, reason: str, judge: Judging, listener: Listener) -> Endin
     promising = [key for key in tree.ranking if faster_than_reference(tree.verdict(key))]
     for key in promising[:CONFIRMATIONS]:
         listener.doing("judging the best program once more in a fresh process")
-        verdict = judge.final(run.program(key))
+        verdict = _last_judgement(judge, run.program(key))
         if faster_than_reference(verdict):
             return Ending(reason, key, verdict, tuple(discarded))
         discarded.append(f"{key} did not hold in a fresh process: {details(verdict) or result(verdict)}")
     return Ending(reason, discarded=tuple(discarded))
+
+
+def _last_judgement(judge: Judging, program: Program) -> Verdict:
+    """Once more where the machine failed, which says nothing of the program. Raises InfraError where it fails again."""
+    verdict = judge.final(program)
+    verdict = judge.final(program) if isinstance(verdict, Infra) else verdict
+    if isinstance(verdict, Infra):
+        raise InfraError(f"The last judgement failed twice ({details(verdict)}); --resume tries again.")
+    return verdict
 
 
 def _stop_early(run: Run) -> Ending:

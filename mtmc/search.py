@@ -29,7 +29,7 @@ from mtmc.policies.policy import NEUTRAL, Choice, Policy, View
 from mtmc.program import Program
 from mtmc.step import Step
 from mtmc.tree import Tree, candidate_ms, reference_ms
-from mtmc.verdict import Verdict
+from mtmc.verdict import Infra, Verdict
 
 NEAR_FLOOR = 1.05  # a program within 5 % of what good kernels come down to has nothing left to win
 LOOKAHEAD = 12  # actions predicted for one decision
@@ -316,6 +316,7 @@ class Search:
         """Judge a program, unless its verdict is known, and put the step into the tree."""
         started = time.monotonic()
         met = self.tree.verdict(program.key) if program.key in self.tree else None
+        met = None if isinstance(met, Infra) else met
         verdict = met or self.known.get(program.key) or self.evaluator.judge(program)
         step = Step(
             index=self._index,

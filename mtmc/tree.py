@@ -26,11 +26,11 @@ def better(new: Timing, old: Timing) -> bool:
 
 
 def faster_than_reference(verdict: Verdict) -> bool:
-    """Verified, and faster than the reference: by more than 0.5 % when predicted, beyond the interval when measured."""
+    """Verified, and faster than the reference: by more than 0.5 % when predicted, by the decision when measured."""
     if not isinstance(verdict, Verified):
         return False
     timing = verdict.timing
-    return timing.speedup > GAIN if timing.kind == "predicted" else timing.low > 1.0
+    return timing.speedup > GAIN if timing.kind == "predicted" else timing.decision == "faster"
 
 
 def candidate_ms(timing: Timing) -> float:

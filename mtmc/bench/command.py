@@ -84,9 +84,13 @@ def bench_command(  # noqa: PLR0913  one parameter an option
     cases = suites.cases(suite, path, _numbers(levels), _names(problems), every)
     policies.check(policy)
     asked = Asked(_baselines(baselines), budget, minutes, seed, _precision(precision), not no_warm_start, policy, cached)
+    if output.suffix in (".md", ".html"):
+        raise BadInput(
+            f"--output holds the rows, and report and page are written beside it: {output.name} would be overwritten."
+        )
     there = rows.read(output) if output.exists() else []
-    new = runner.Left(runner.next_run(there, output, runs), cases)
-    found = runner.left(there, cases, asked, cross_check) if resume else new
+    number = runner.next_run(there, output, runs)
+    found = runner.left(there, number - 1, cases, asked, cross_check) if resume else runner.Left(number, cases)
     side_by_side = jobs or max(1, min(3, len(os.sched_getaffinity(0)) // 4))
     folder, checkout = runner.folder_of(output, runs, found.run), str(path.resolve()) if cross_check else ""
     plan = runner.Plan(found.cases, output, folder, found.run, asked, facts, side_by_side, checkout, problem_minutes, hours)

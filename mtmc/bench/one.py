@@ -35,7 +35,7 @@ from mtmc.program import Program
 from mtmc.trajectories.files import put
 from mtmc.trajectories.store import Run
 from mtmc.tree import Tree
-from mtmc.verdict import Launch, Verdict, Verified
+from mtmc.verdict import Infra, Launch, Verdict, Verified
 from mtmc.wording import details
 
 
@@ -144,12 +144,13 @@ def found(result: Result, judged: Callable[[Program], Verdict], profile: Profile
     tree = Tree(result.steps)
     row: dict[str, Any] = {
         "reason": result.reason,
-        "candidates": len(result.steps),
+        "candidates": sum(not step.cached for step in result.steps),
         "handed_back": result.verdict is not None,
     }
     if not tree.best:
         last = result.steps[-1].verdict if result.steps else None
-        return {**row, "status": "none", "message": details(last) if last else "no candidate was judged"}
+        status = "infra" if isinstance(last, Infra) else "none"
+        return {**row, "status": status, "message": details(last) if last else "no candidate was judged"}
     ending = run.ending()
     program = run.program(ending.best if ending and ending.best else tree.best)
     verdict = result.verdict or judged(program)

@@ -5,6 +5,7 @@ Files of several runs are joined by taking, of each problem, the last row that i
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from mtmc.bench.suite import place
 from mtmc.errors import BadInput
 from mtmc.passes import heavy
 from mtmc.trajectories.files import folder
+from mtmc.verdict import decide
 
 EAGER, COMPILE = "eager", "compile-default"
 UNDECIDED = ("skipped", "infra")
@@ -103,9 +105,10 @@ class Row:
 
     @property
     def won(self) -> bool:
-        """Whether our program is handed back: verified, and ahead of eager beyond noise."""
-        ahead = self.handed_back if self.handed_back is not None else (self.low or 0.0) > 1.0
-        return self.verified and ahead
+        """Whether our program is handed back: verified, and faster than eager by `mtmc.verdict.decide`."""
+        if not self.verified or self.handed_back is False or not (self.over_eager and self.low and self.high):
+            return False
+        return decide(self.over_eager, self.low, self.high) == "faster"
 
     @property
     def times(self) -> dict[str, float]:
@@ -156,9 +159,19 @@ def read(path: Path) -> list[Row]:
     """The rows of a file, in order; a torn last line is left out. Raises BadInput for a file that is none, or damaged."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
+        lines = lines[:-1] if _torn(lines[-1]) else lines
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read: {error}.") from error
-    return [_row(path, number, line) for number, line in enumerate(lines[:-1], 1) if line.strip()]
+    return [_row(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _torn(line: str | bytes) -> bool:
+    """Is it what a killed process has left of a line? One that only lacks its end is a row."""
+    try:
+        json.loads(line)
+    except ValueError:
+        return True
+    return False
 
 
 def _row(path: Path, number: int, line: str) -> Row:
@@ -177,9 +190,13 @@ def append(path: Path, row: Row) -> None:
     """Add a row; when this returns it survives a power cut. A torn last line of a killed process is cut off first."""
     folder(path.parent)
     with path.open("ab+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # another bench may write into the same file
         file.seek(0)
-        whole = file.read().rfind(b"\n") + 1
-        file.truncate(whole)
+        last = file.read().rpartition(b"\n")[2]
+        if last and _torn(last):
+            file.truncate(file.tell() - len(last))
+        elif last:
+            file.write(b"\n")
         file.write(json.dumps(row.to_json()).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
@@ -188,7 +205,7 @@ def append(path: Path, row: Row) -> None:
 def join(rows: Iterable[Row]) -> list[Row]:
     """One row a problem, in order of level and number: the last result, else the last row that there is.
 
-    Baselines that the last result did not ask for are borrowed from the newest earlier result with the same GPU and torch:
+    Baselines that the last result lacks are borrowed from the newest earlier result with the same GPU and torch:
     the ratio to eager in that run, times eager's time in this one.
     """
     found: dict[str, list[Row]] = {}

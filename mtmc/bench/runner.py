@@ -92,17 +92,19 @@ class Left:
     noted: frozenset[str] = frozenset()
 
 
-def left(rows: Sequence[Row], cases: Sequence[Case], asked: Asked, opinions: bool) -> Left:
-    """Where the last run in a file goes on. Raises BadInput where there is none, or it was asked for something else."""
-    if not rows:
+def left(rows: Sequence[Row], number: int, cases: Sequence[Case], asked: Asked, opinions: bool) -> Left:
+    """Where run `number`, the last one, goes on. Raises BadInput where there is none, or it was asked for something else.
+
+    A run that was interrupted in its first problem has no row yet.
+    """
+    if not number:
         raise BadInput("There is no run to resume: the file has no row yet.")
-    number = max(row.run for row in rows)
     mine = [row for row in rows if row.run == number]
     if other := next((row.options for row in mine if row.options != asked.to_json()), None):
         said = ", ".join(f"{name} {value}" for name, value in other.items()) or "options that it does not name"
         raise BadInput(f"Run {number} was made with {said}: resume it with the same, or start a new run.")
     done = {row.problem: row for row in mine if row.status not in UNDECIDED}
-    lacking = [row for row in done.values() if row.verified and row.kernelbench_correct is None and not row.kernelbench_note]
+    lacking = [row for row in done.values() if row.verified and row.kernelbench_correct is None]
     unasked = {row.problem: row for row in lacking if opinions}
     chosen = tuple(case for case in cases if case.name not in done or case.name in unasked)
     return Left(number, chosen, unasked, frozenset(row.problem for row in mine) - done.keys())

@@ -53,7 +53,7 @@ def origin(rows: Sequence[Row], degenerate: Collection[str] | None) -> str:
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}" if dates else "date unknown"
     listed = (
         f"{sum(row.problem in degenerate for row in rows)} of them degenerate"
-        if degenerate
+        if degenerate is not None
         else "no list of degenerate ones"
     )
     parts = [", ".join(gpus) or "GPU unknown", *torches, when, f"{len(rows)} problems ({listed})"]

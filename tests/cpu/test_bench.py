@@ -94,6 +94,10 @@ def test_rows_survive_a_file_and_a_torn_line_is_cut_off(tmp_path):
     assert rows.read(file) == SMALL
     rows.append(file, failed("2/2"))
     assert rows.read(file) == [*SMALL, failed("2/2")]
+    file.write_bytes(file.read_bytes().removesuffix(b"\n"))  # as an editor leaves it
+    assert rows.read(file) == [*SMALL, failed("2/2")]
+    rows.append(file, failed("2/3"))
+    assert rows.read(file) == [*SMALL, failed("2/2"), failed("2/3")]
 
 
 @pytest.mark.parametrize("line", ["nonsense", '{"title": "x"}', "[1]", '{"problem": "first"}'])

@@ -140,7 +140,7 @@ def test_what_is_not_started_in_time_has_a_row_and_is_taken_up_again(world):
     found = rows.read(world / "rows.jsonl")
     assert {row.status for row in found} == {"skipped"} and "not started" in found[0].message
     assert not (world / "seen").exists()
-    again = left(found, plan(world).cases, Asked(), False)
+    again = left(found, found[0].run, plan(world).cases, Asked(), False)
     assert len(again.cases) == 3 and again.noted == {"1/1", "1/2", "1/3"}
     assert Runner(plan(world, hours=1e-9), ROOMY, None, start, again.unasked, again.noted).run()
     assert len(rows.read(world / "rows.jsonl")) == 3
@@ -167,17 +167,25 @@ def test_ctrl_c_ends_what_runs_and_keeps_what_is_done(world, monkeypatch):
 def test_a_run_goes_on_where_it_was_and_asks_only_for_what_is_missing(world):
     there = plan(world).cases
     made = [replace(row, options=Asked().to_json()) for row in (row("1/1"), failed("1/3", "infra"), failed("1/2"))]
-    assert [case.name for case in left(made, there, Asked(), False).cases] == ["1/3"]
-    found = left(made, there, Asked(), True)
+    assert [case.name for case in left(made, 1, there, Asked(), False).cases] == ["1/3"]
+    found = left(made, 1, there, Asked(), True)
     assert [case.name for case in found.cases] == ["1/1", "1/3"] and set(found.unasked) == {"1/1"}
     going_on = replace(plan(world, checkout="there"), cases=found.cases)
     assert Runner(going_on, ROOMY, None, start, found.unasked).run()
     assert seen(world) == ["1-1 check", "1-3", "1-3 check"]
     assert recorded(world)["1/1"] == replace(made[0], kernelbench_correct=True)
     with pytest.raises(BadInput, match="budget 16"):
-        left(made, there, Asked(budget=3), False)
+        left(made, 1, there, Asked(budget=3), False)
     with pytest.raises(BadInput, match="no run to resume"):
-        left([], there, Asked(), False)
+        left([], 0, there, Asked(), False)
+
+
+def test_a_run_without_a_row_goes_on_too_and_so_does_a_failed_opinion(world):
+    there = plan(world).cases
+    made = [replace(row("1/1"), options=Asked().to_json(), kernelbench_note="No module named 'pydantic'")]
+    found = left(made, 2, there, Asked(budget=3), True)
+    assert found.run == 2 and len(found.cases) == len(there), "run 2 was interrupted in its first problem"
+    assert set(left(made, 1, there, Asked(), True).unasked) == {"1/1"}
 
 
 def test_a_new_run_takes_no_folder_of_an_earlier_one(tmp_path):

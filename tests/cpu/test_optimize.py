@@ -11,7 +11,7 @@ from fakes import FIRST, FakeEvaluator, FakeMoves, value
 
 from mtmc import assembly, hardware_profiles, live, optimizer
 from mtmc.assembly import Options, Setup
-from mtmc.errors import BadInput
+from mtmc.errors import BadInput, InfraError
 from mtmc.problem import load
 from mtmc.trajectories.store import Run
 from mtmc.verdict import Infra, Wrong
@@ -93,6 +93,16 @@ def test_a_best_program_that_does_not_hold_gives_way_to_the_next(world, monkeypa
     assert fresh[0] == Run.open(result.run_folder).ending().discarded[0].split()[0]
     assert result.verdict and result.source == Run.open(result.run_folder).program(fresh[1]).source
     assert "differs in a fresh process" in (result.run_folder / "report.md").read_text()
+
+
+def test_a_machine_that_fails_says_nothing_of_the_best_program(world, monkeypatch):
+    judge, faults = world.judge, [Infra("the driver is gone")]
+    monkeypatch.setattr(world, "final", lambda program: faults.pop() if faults else judge(program))
+    assert run().verdict, "judged once more"
+    faults += [Infra("the driver is gone")] * 2
+    with pytest.raises(InfraError, match="the driver is gone"):
+        run()
+    assert run(resume=True).verdict
 
 
 def test_nothing_slower_is_handed_back(world):

@@ -24,6 +24,18 @@ def run(policy="greedy", evaluator=None, limits=None, seed=0, known=None, mistak
     return search, list(search.steps(FIRST))
 
 
+def test_a_fault_of_the_machine_is_no_verdict_on_a_program_met_again() -> None:
+    evaluator = FakeEvaluator()
+    search = Search(FakeMoves(), evaluator, policies.load("greedy"), Limits(3))
+    lost = replace(next(iter(search.steps(FIRST))), verdict=Infra("the GPU is lost"))
+    search.tree.add(replace(lost, child="other"))
+    again = search._judged("", replace(FIRST, source=FIRST.source + "\n"), None)
+    assert again.cached and again.verdict.correct
+    search.tree.graph.nodes[FIRST.key]["verdict"] = lost.verdict
+    again = search._judged("", FIRST, None)
+    assert not again.cached and again.verdict.correct and evaluator.judged.count(FIRST.key) == 2
+
+
 def test_greedy_finds_the_best_program_and_stops_by_itself():
     search, steps = run()
     best = search.programs[search.tree.best]
