@@ -44,7 +44,7 @@ def evaluate_command(  # noqa: PLR0913  one parameter an option
     side: Annotated[Side, typer.Option(help="Which structures: kept for evaluation, or trained on.", **EVALUATED)] = (
         Side.held_out
     ),
-    least: Annotated[float, typer.Option(help="Speed-up of a tree's best program to count.", **EVALUATED)] = 1.2,
+    least: Annotated[float, typer.Option(min=1.01, help="Speed-up of a tree's best program to count.", **EVALUATED)] = 1.2,
     budget: Annotated[int, typer.Option(min=1, help="Candidates.", **EVALUATED)] = 32,
     seeds: Annotated[int, typer.Option(min=1, help="Courses a tree of a policy that draws.", **EVALUATED)] = 3,
     order: Annotated[Order, typer.Option(help="Next program: the best as in optimize, or the last.", **EVALUATED)] = (
@@ -106,7 +106,7 @@ JOBS = "Compilations at once; 0: as many as there are cores."
 def predict_command(  # noqa: PLR0913  one parameter an option
     folders: Annotated[list[Path], typer.Argument(help="Folders of stored trees; changed in place.")],
     side: Annotated[Side, typer.Option(help="Which structures: kept for evaluation, or trained on.")] = Side.held_out,
-    least: Annotated[float, typer.Option(help="Speed-up of a tree's best program to count.")] = 1.2,
+    least: Annotated[float, typer.Option(min=1, help="Speed-up of a tree's best program to count; 1: all trees.")] = 1.2,
     every: Annotated[
         bool, typer.Option("--every", help="At every program, not only where greedy and model come by.")
     ] = False,

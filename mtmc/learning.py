@@ -27,7 +27,7 @@ from pathlib import Path
 from mtmc import actions
 from mtmc.errors import UNFINISHED, BadInput, InfraError, OutOfTime
 from mtmc.trajectories import archive
-from mtmc.trajectories.files import put
+from mtmc.trajectories.files import folder, put
 
 FILE = "learn.json"
 GRACE = 90.0  # seconds past its time, after which a step is interrupted …
@@ -78,7 +78,7 @@ def _collect(plan: Plan) -> list[str]:
 
 
 def _predict(plan: Plan) -> list[str]:
-    return ["predict", *plan.folders, "--side", "all"]  # so that menus say as much in training as in the evaluation
+    return ["predict", *plan.folders, "--side", "all", "--least", "1"]  # menus say as much in training as in the evaluation
 
 
 def _pretrain(plan: Plan) -> list[str]:
@@ -114,6 +114,7 @@ STEPS: dict[str, Callable[[Plan], list[str]]] = {
 }
 """In order, each with its command; `evaluate` reports on stdout."""
 OPTIONAL = ("collect", "predict")
+PRODUCTS = {"pretrain": "bc", "train": "rl"}  # folders of the trainings
 LIMITED = ("collect", "predict", "pretrain", "train")
 TINY_LIMITS = {"predict": 0.1}
 Tell = Callable[[str], None]
@@ -135,7 +136,7 @@ def learn(plan: Plan, minutes: float, tell: Tell) -> None:
     step failed: it has said why.
     """
     ends = time.monotonic() + 60 * minutes if minutes else math.inf
-    plan.out.mkdir(parents=True, exist_ok=True)
+    folder(plan.out)
     if plan.tiny and not plan.store.exists():
         shutil.copytree(archive.SAMPLES, plan.store)
     record = _Record(plan.out / FILE)
@@ -169,14 +170,23 @@ def _do(name: str, plan: Plan, record: _Record, ends: float, tell: Tell) -> None
     entry.command, entry.seconds = command, entry.seconds + time.monotonic() - began
     if code == 0 or (name, code) == ("predict", FAILED_FOR_SOME):
         entry.done = "done"
-    elif code == UNFINISHED and limit < call:
+    elif code == UNFINISHED and limit < call and _left_something(name, plan):
         entry.done = "cut short"
     record.write()
+    if code == UNFINISHED and limit < call and not entry.done:
+        raise InfraError(f"{name} has left nothing within its --limit; the same command with a larger one goes on")
     if code == UNFINISHED and not entry.done:
         raise OutOfTime
     if not entry.done:
         raise InfraError(f"{name} ended with the exit code {code}; the same command tries again")
     tell(f"{name}: {entry.done}, {entry.seconds:.0f} s")
+
+
+def _left_something(name: str, plan: Plan) -> bool:
+    """Has a step that was cut short something for the next one?"""
+    if name == "collect":
+        return any(plan.store.glob(f"*{archive.SUFFIX}"))
+    return name == "predict" or (plan.out / PRODUCTS[name] / "adapter").exists()
 
 
 def _run(command: list[str], seconds: float) -> int:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 
@@ -80,6 +81,17 @@ class Expert:
 def trees(paths: Sequence[Path]) -> list[StoredTree]:
     """Trees of run folders, of folders of these, and of folders of stored trees. Raises BadInput where there is none."""
     return [tree for path in paths for tree in _trees(path)]
+
+
+def summary(found: Sequence[StoredTree]) -> str:
+    """What a training learns from, in a few words that differ where the trees do."""
+    facts = [(tree.question.name, len(tree.nodes), len(tree.steps), _looks(tree)) for tree in found]
+    digest = sha256(repr(facts).encode()).hexdigest()[:8]
+    return f"{len(facts)} with {sum(nodes for _, nodes, *_ in facts)} programs ({digest})"
+
+
+def _looks(tree: StoredTree) -> int:
+    return sum(len(node.predicted) for node in tree.nodes.values())
 
 
 def stages(
@@ -205,8 +217,8 @@ def _trees(path: Path) -> Iterator[StoredTree]:
         return
     if not path.is_dir():
         raise BadInput(f"{path} is no folder of trees or runs.")
-    runs = sorted(folder.parent for folder in path.glob("*/run.json"))
-    yield from (from_run(Run.open(folder)) for folder in runs)
+    runs = [Run.open(folder.parent) for folder in sorted(path.glob("*/run.json"))]
+    yield from (from_run(run) for run in runs if run.steps())  # one may have ended before its first program
     if not runs or any(path.glob(f"*{archive.SUFFIX}")):
         yield from archive.load(path)
 

@@ -48,6 +48,7 @@ from mtmc.verdict import Timing, Verdict, Verified
 SPREAD = 0.1  # of gains and of surprises from problem to problem, as the H200's outcomes have it
 MOST = 1.0  # a larger surprise says that the model had the shares wrong, and is taken for this
 SEVERAL = 2  # other problems that must be known before they are believed
+APART = 1.4  # kernels that together take longer than their program, each with a cold L2, were measured on busy cores
 SMALL = 0.05  # a kernel with less of the program's time tells nothing
 LINES = 20_000  # the newest ones of a store are read
 OTHERS = ("fusion", "library", "repair", "stop")  # families that change which kernels there are, or answer a fault
@@ -234,8 +235,11 @@ def _shrunken(known: Iterable[tuple[str, float]]) -> float:
 
 
 def _measured(verdict: Verdict) -> Timing | None:
-    measured = isinstance(verdict, Verified) and verdict.timing.kind == "measured"
-    return verdict.timing if measured and isinstance(verdict, Verified) else None
+    """The times, where they were measured and those of the kernels belong to the program."""
+    timing = verdict.timing if isinstance(verdict, Verified) else None
+    if timing is None or timing.kind != "measured":
+        return None
+    return timing if sum(timing.kernels_ms.values()) <= APART * timing.candidate_ms else None
 
 
 @lru_cache(maxsize=1 << 12)

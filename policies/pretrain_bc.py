@@ -35,7 +35,7 @@ from torch import Tensor
 from mtmc.errors import BadInput, guarded
 from mtmc.policies import prompt, tiny
 from mtmc.policies.curves import Curves, sentence, tell
-from mtmc.policies.decisions import Expert, Stage, stages, trees
+from mtmc.policies.decisions import Expert, Stage, stages, summary, trees
 from mtmc.policies.menu import length
 from mtmc.policies.model import END, Lora, Policy, Until, fitting, masks, read_checkpoint, write_checkpoint
 from mtmc.policies.weights import Source, source
@@ -94,7 +94,7 @@ def pretrain(
     folder(out)
     policy = Policy(model, settings.lora, device, settings.seed)
     optimizer = torch.optim.AdamW(policy.trained(), lr=settings.rate, weight_decay=0.0)
-    recorded = {**asdict(settings), "model": model.base}
+    recorded = {**asdict(settings), "model": model.base, "adapter": str(model.adapter or ""), "trees": summary(found)}
     checkpoint = read_checkpoint(
         out / "checkpoint.pt", {k: v for k, v in recorded.items() if k not in ("every", "rows", "jobs")}
     )
@@ -107,7 +107,7 @@ def pretrain(
     tell(sentence(data.counts) + (f"; going on after step {start} of {settings.steps}" if start else ""))
 
     began, sums = time.monotonic(), _Sums()
-    last = until.step or settings.steps
+    last = min(until.step or settings.steps, settings.steps)
     for step in range(start + 1, last + 1):
         batch = draw(data.learnt, step, settings)
         for group in optimizer.param_groups:
@@ -286,11 +286,11 @@ def pretrain_command(  # noqa: PLR0913  one parameter an option
     looked_at: Annotated[Count, typer.Option(min=1, help="Menus of watched trees looked at.")] = None,
     jobs: Annotated[Count, typer.Option(min=0, help="Processes that write prompts; 0: one a core.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal batches.")] = None,
-    until: Annotated[int, typer.Option(help="Stop after this update for now; 0: at the end.")] = 0,
+    until: Annotated[int, typer.Option(min=0, help="Stop after this update for now; 0: at the end.")] = 0,
     minutes: Minutes = 0.0,
     watched: Annotated[Number, typer.Option(min=0, max=0.9, help="Part of the structures only looked at.")] = None,
     discount: Annotated[Number, typer.Option(min=0, help="Of a gain that comes one step later.")] = None,
-    temperature: Annotated[Number, typer.Option(min=0, help="Of the expert's choice, in log speed-up.")] = None,
+    temperature: Annotated[Number, typer.Option(min=1e-4, help="Of the expert's choice, in log speed-up.")] = None,
     courses: Annotated[Count, typer.Option(min=1, help="Courses a tree, at whose decisions the expert is asked.")] = None,
     believes: Annotated[bool | None, typer.Option("--believed/--tried", help="Predictions of what nobody tried.")] = None,
     known: Known = None,

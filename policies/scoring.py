@@ -131,12 +131,19 @@ def load(source: Source, device: str = "", dtype: str = "") -> Scorer:
         tokenizer = AutoTokenizer.from_pretrained(source.base)
         model = AutoModelForCausalLM.from_pretrained(source.base, dtype=chosen, attn_implementation="sdpa")
     except (OSError, ValueError) as error:
-        raise BadInput(f"{source.base} cannot be loaded as a causal language model: {error}") from error
+        raise BadInput(f"{source.base} cannot be loaded as a causal language model: {_first_line(error)}") from error
     if source.adapter:
         from peft import PeftModel
 
-        model = PeftModel.from_pretrained(model, str(source.adapter)).merge_and_unload()
+        try:
+            model = PeftModel.from_pretrained(model, str(source.adapter)).merge_and_unload()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise BadInput(f"{source.adapter} is no adapter of {source.base}: {_first_line(error)}") from error
     return Scorer(model.eval().to(place), tokenizer, labels(lambda text: tokens(tokenizer, text)).to(place))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def tokens(tokenizer: Any, text: str) -> list[int]:

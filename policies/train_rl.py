@@ -36,7 +36,7 @@ from mtmc.errors import BadInput, guarded
 from mtmc.policies import prompt
 from mtmc.policies.credit import Choice, Stage, compare, credit, normalised
 from mtmc.policies.curves import Curves, sentence, tell
-from mtmc.policies.decisions import trees
+from mtmc.policies.decisions import summary, trees
 from mtmc.policies.environment import REWARDS
 from mtmc.policies.hunt import Hunt
 from mtmc.policies.menu import Gains, Menu, length, menu
@@ -136,7 +136,7 @@ def train(
         {"params": policy.head.parameters(), "lr": settings.value_rate},
     ]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
-    recorded = {**asdict(settings), "model": model.base, "adapter": str(model.adapter or "")}
+    recorded = {**asdict(settings), "model": model.base, "adapter": str(model.adapter or ""), "trees": summary(able)}
     checkpoint = read_checkpoint(out / "checkpoint.pt", {k: v for k, v in recorded.items() if k != "rows"})
     start = 0
     if checkpoint:
@@ -146,7 +146,7 @@ def train(
     curves, reference = Curves(out, start), Answers(policy.reference, policy.device)
     tell(f"{len(able)} trees, iterations {start + 1} to {settings.iterations}")
 
-    last, saved = until.step or settings.iterations, time.monotonic()
+    last, saved = min(until.step or settings.iterations, settings.iterations), time.monotonic()
     for iteration in range(start + 1, last + 1):
         began, rng = time.monotonic(), Random(f"{settings.seed}:{iteration}")
         allowed = curriculum(able, iteration / settings.iterations, settings.opened)
@@ -325,7 +325,7 @@ def train_command(  # noqa: PLR0913  one parameter an option
     tiny_run: TinyRun = False,
     iterations: Annotated[Count, typer.Option(min=1, help="Iterations.")] = None,
     walks: Annotated[Count, typer.Option(min=1, help="Walks an iteration.")] = None,
-    horizon: Annotated[Count, typer.Option(min=1, help="Steps of a walk at most.")] = None,
+    horizon: Annotated[Count, typer.Option(min=1, help="Candidates of a walk at most.")] = None,
     passes: Annotated[Count, typer.Option(min=1, help="Passes over the choices of an iteration.")] = None,
     batch: Annotated[Count, typer.Option(min=1, help="Choices an update.")] = None,
     rows: Annotated[Count, typer.Option(min=1, help="Menus in memory at once.")] = None,
@@ -338,7 +338,7 @@ def train_command(  # noqa: PLR0913  one parameter an option
     order: Annotated[str | None, typer.Option(help=f"The program that comes next: {' or '.join(ORDERS)}.")] = None,
     rank: Annotated[Count, typer.Option(min=1, help="Rank of a new adapter.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal walks.")] = None,
-    until: Annotated[int, typer.Option(help="Stop after this iteration for now; 0: at the end.")] = 0,
+    until: Annotated[int, typer.Option(min=0, help="Stop after this iteration for now; 0: at the end.")] = 0,
     minutes: Minutes = 0.0,
     known: Known = None,
     hardware: Hardware = None,

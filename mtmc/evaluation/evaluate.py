@@ -17,7 +17,6 @@ from mtmc.errors import BadInput, OutOfTime
 from mtmc.evaluation.course import Course, best_gain, courses, limit
 from mtmc.evaluation.figures import Case
 from mtmc.evaluation.settings import Contender, Settings
-from mtmc.policies.greedy import GreedyPolicy
 from mtmc.policies.policy import Policy
 from mtmc.trajectories import archive, files
 from mtmc.trajectories.files import put
@@ -42,9 +41,10 @@ def chosen(folders: Sequence[Path], settings: Settings) -> list[tuple[Path, Stor
 
 def load(contender: Contender) -> Policy:
     """The policy. Raises BadInput for an unknown one, and where another would silently stand in for it."""
-    policy = policies.load(contender.spec)
-    if isinstance(policy, GreedyPolicy) and contender.spec != GreedyPolicy.name:
-        raise BadInput(f"The policy {contender.spec} cannot be loaded here: its weights or its libraries are missing.")
+    missing: list[str] = []
+    policy = policies.load(contender.spec, note=missing.append)
+    if missing:
+        raise BadInput(f"{missing[0].partition(';')[0]}.")
     return policy
 
 
@@ -60,6 +60,8 @@ def evaluate(
     Raises BadInput for a policy of no use here, and OutOfTime where something is left to run `until` a moment of
     `time.monotonic`.
     """
+    for contender in settings.contenders:
+        policies.check(contender.spec)
     files.folder(folder)
     record, found = _Record(folder / FILE), dict[tuple[str, str], list[Course]]()
     for turn, contender in enumerate(settings.contenders):

@@ -37,7 +37,10 @@ def read(contenders: Sequence[Contender]) -> Found:
         for run in runs:
             found.setdefault(run.info.problem, {}).setdefault(contender.label, []).append(run)
     for problem, by_label in found.items():
-        kinds = {f"{run.info.timing} on {run.info.gpu}" for made in by_label.values() for run in made}
+        infos = [run.info for made in by_label.values() for run in made]
+        if len({info.problem_hash for info in infos}) > 1:
+            raise BadInput(f"The runs of {problem} are of different problems of this name.")
+        kinds = {f"{info.timing} on {info.gpu}, {info.precision}" for info in infos}
         if len(kinds) > 1:
             raise BadInput(f"The times of {problem} cannot be compared: {' and '.join(sorted(kinds))}.")
     return found

@@ -19,7 +19,6 @@ from mtmc.evaluation import evaluate, online, pages
 from mtmc.evaluation.course import FAILED, KNOWN, UNTRIED, Course, Runner, best_gain, courses, limit
 from mtmc.evaluation.figures import LIMIT, Case, figures
 from mtmc.evaluation.settings import Contender, Order, Settings, Side
-from mtmc.policies.greedy import GreedyPolicy
 from mtmc.policies.policy import Choice, View
 from mtmc.policies.replay import Untried
 from mtmc.search import Limits, Search
@@ -241,7 +240,7 @@ def test_searches_of_different_policies_are_compared_by_what_any_of_them_found(t
 
 def test_runs_that_cannot_be_compared_are_refused(tmp_path: Path) -> None:
     here, there = searched(tmp_path / "a", "random", 1), searched(tmp_path / "b", "model", 0, "a100")
-    with pytest.raises(BadInput, match="measured on a100 and measured on h200"):
+    with pytest.raises(BadInput, match="measured on a100, strict and measured on h200, strict"):
         online.read([Contender("a", str(here)), Contender("b", str(there))])
     Run.create(
         tmp_path / "empty" / "r", RunInfo("world", "", "w.py", "Model", "h200", "random", 0, 9, 0.0, "strict", "measured")
@@ -258,10 +257,22 @@ def test_a_label_is_told_from_a_path() -> None:
 
 
 def test_no_policy_stands_in_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policies, "load", lambda _: GreedyPolicy())
+    def unavailable(*_):
+        raise ImportError
+
+    monkeypatch.setitem(policies.LANGUAGE_MODELS, "llm", unavailable)
     assert evaluate.load(Contender.of("greedy")).name == "greedy"
-    with pytest.raises(BadInput, match="llm cannot be loaded"):
+    with pytest.raises(BadInput, match=r"^The policy llm cannot be used, .*\.$") as error:
         evaluate.load(Contender.of("llm"))
+    assert "greedy" not in str(error.value)
+
+
+def test_an_unknown_policy_is_told_before_any_course(tmp_path: Path) -> None:
+    settings = Settings(tuple(map(Contender.of, ("random", "radnom"))), budget=6)
+    trees = evaluate.chosen([stored(tmp_path / "trees", sided(SPARSE, True))], settings)
+    with pytest.raises(BadInput, match="no policy radnom"):
+        evaluate.evaluate(trees, settings, tmp_path / "out", lambda _: None)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_report_tells_what_guided_policies_could_not_see(tmp_path: Path) -> None:

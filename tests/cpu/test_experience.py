@@ -134,6 +134,15 @@ def test_only_measured_tuning_is_kept(kind, family):
     assert experience.measured("mine", (before, world.judge(before), 2.0), step) is None
 
 
+def test_kernels_whose_times_do_not_add_up_to_their_programs_tell_nothing():
+    world, before = Network(), network(2)
+    after = world.apply(before, tile("layer0", 128)).after
+    verdict = world.judge(after)
+    busy = replace(verdict, timing=replace(verdict.timing, kernels_ms={"layer0": 0.5, "layer1": 2.0}))
+    step = Step(1, before.key, after.key, tile("layer0", 128), busy, 0.0, "greedy", predicted_ms=1.99)
+    assert experience.measured("mine", (before, world.judge(before), 2.0), step) is None
+
+
 def test_one_other_problem_is_not_believed_but_the_own_is():
     assert believed(outcome("a", 0.4)) is None
     assert believed(outcome("a", 0.4), own="a") == pytest.approx(0.4 * (1 - SPREAD**2 / 0.4**2))

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from mtmc import cli, learning
 from mtmc.errors import UNFINISHED, BadInput, InfraError, OutOfTime, guarded
 from mtmc.learning import Plan, learn
+from mtmc.trajectories import archive
 
 ALL = ["collect", "predict", "pretrain", "train", "evaluate-policy"]
 
@@ -85,6 +86,8 @@ def test_a_limit_ends_a_step_for_good(commands, plan):
     limited = replace(plan, limits={"collect": 10.0})
     with pytest.raises(OutOfTime):
         learn(limited, 8, print)
+    plan.store.mkdir()
+    (plan.store / f"one{archive.SUFFIX}").touch()
     learn(limited, 8, print)
     assert [command[-1] for command in commands.ran[:3]] == ["8.00", "2.00", "6.00"]
     assert commands.names[2] == "predict" and entries(plan)["collect"] == {
@@ -92,6 +95,14 @@ def test_a_limit_ends_a_step_for_good(commands, plan):
         "seconds": 600.0,
         "done": "cut short",
     }
+
+
+@pytest.mark.parametrize("step", ["collect", "pretrain"])
+def test_a_limit_that_leaves_nothing_is_told(commands, plan, step: str):
+    commands.codes = {step: [UNFINISHED]}
+    with pytest.raises(InfraError, match=f"{step} has left nothing within its --limit"):
+        learn(replace(plan, limits={step: 1.0}), 8, print)
+    assert not entries(plan)[step]["done"]
 
 
 def test_a_step_that_fails_ends_the_call_and_is_tried_again(commands, plan):
