@@ -32,7 +32,9 @@ FAILED = 3
 commands = typer.Typer()
 EVALUATED = {"rich_help_panel": "What is evaluated"}
 MINUTES = "Begin nothing after this; 0: no limit."
-POLICY = "SPEC or LABEL=SPEC; repeatable, equal labels are pooled as seeds: random, greedy, model, llm:PATH[+ADAPTER], …"
+POLICY = (
+    "SPEC or LABEL=SPEC; repeatable, equal labels are pooled as seeds: random, greedy, model, expert, llm:PATH[+ADAPTER], …"
+)
 RUNS = "LABEL=FOLDER with run folders of a policy (mtmc bench --runs); repeatable: searches in the place of trees."
 
 

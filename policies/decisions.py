@@ -20,7 +20,7 @@ from mtmc.errors import BadInput
 from mtmc.policies import prompt
 from mtmc.policies.hunt import Hunt, shown
 from mtmc.policies.menu import Gains, Menu, menu
-from mtmc.policies.policy import View
+from mtmc.policies.policy import Choice, View
 from mtmc.policies.replay import Replay
 from mtmc.trajectories import archive
 from mtmc.trajectories.store import Run
@@ -76,6 +76,20 @@ class Expert:
     temperature: float = 0.05
     courses: int = 6
     believes: bool = True
+
+
+class ExpertPolicy:
+    """Knows the outcomes in one tree: takes the step of most worth from the program at hand, never an untried one."""
+
+    name, guided, staged = "expert", False, False
+
+    def __init__(self, tree: StoredTree) -> None:
+        self._worth = values(tree, Expert.discount)
+
+    def choose(self, view: View, rng: Random) -> Choice:
+        worth = self._worth.get(view.program.key, {})
+        known = [action for action in view.moves if action.id in worth]
+        return Choice(max(known, key=lambda action: worth[action.id], default=view.stop))
 
 
 def trees(paths: Sequence[Path]) -> list[StoredTree]:

@@ -17,6 +17,7 @@ from mtmc.errors import BadInput, OutOfTime
 from mtmc.evaluation.course import Course, best_gain, courses, limit
 from mtmc.evaluation.figures import Case
 from mtmc.evaluation.settings import Contender, Settings
+from mtmc.policies.decisions import ExpertPolicy
 from mtmc.policies.policy import Policy
 from mtmc.trajectories import archive, files
 from mtmc.trajectories.files import put
@@ -61,7 +62,8 @@ def evaluate(
     `time.monotonic`.
     """
     for contender in settings.contenders:
-        policies.check(contender.spec)
+        if contender.spec != ExpertPolicy.name:
+            policies.check(contender.spec)
     files.folder(folder)
     record, found = _Record(folder / FILE), dict[tuple[str, str], list[Course]]()
     for turn, contender in enumerate(settings.contenders):
@@ -72,7 +74,8 @@ def evaluate(
                 if time.monotonic() >= until:
                     raise OutOfTime
                 doing(f"{contender.label}, policy {turn + 1} of {len(settings.contenders)}: tree {number} of {len(trees)}")
-                policy = policy or load(contender)
+                expert = contender.spec == ExpertPolicy.name
+                policy = ExpertPolicy(tree) if expert else policy or load(contender)
                 record.add(key, courses(tree, policy, range(settings.seeds), settings.budget, settings.order))
             found.setdefault((str(path), contender.label), []).extend(record.known[key])
     labels = list(dict.fromkeys(contender.label for contender in settings.contenders))

@@ -267,6 +267,15 @@ def test_no_policy_stands_in_for_another(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "greedy" not in str(error.value)
 
 
+def test_the_expert_needs_no_untried_step_and_few_candidates(tmp_path: Path) -> None:
+    settings = Settings(tuple(map(Contender.of, ("random", "expert"))), budget=32)
+    trees = evaluate.chosen([stored(tmp_path / "trees", grown(30), sided(SPARSE, True))], replace(settings, side=Side.all))
+    cases = evaluate.evaluate(trees, settings, tmp_path, lambda _: None)
+    found = figures(cases, 32, Untried.charged)
+    assert found["expert"].untried == 0.0 and found["expert"].arrived == 1.0
+    assert found[LIMIT].needed.value <= found["expert"].needed.value < found["random"].needed.value
+
+
 def test_an_unknown_policy_is_told_before_any_course(tmp_path: Path) -> None:
     settings = Settings(tuple(map(Contender.of, ("random", "radnom"))), budget=6)
     trees = evaluate.chosen([stored(tmp_path / "trees", sided(SPARSE, True))], settings)
