@@ -36,7 +36,7 @@ from mtmc.errors import BadInput, guarded
 from mtmc.policies import prompt
 from mtmc.policies.credit import Choice, Stage, compare, credit, normalised
 from mtmc.policies.curves import Curves, sentence, tell
-from mtmc.policies.decisions import summary, trees
+from mtmc.policies.decisions import ExpertPolicy, summary, trees
 from mtmc.policies.environment import REWARDS
 from mtmc.policies.hunt import Hunt
 from mtmc.policies.menu import Gains, Menu, length, menu
@@ -144,6 +144,7 @@ def train(
         optimizer.load_state_dict(checkpoint["optimizer"])
         start = checkpoint["iteration"]
     curves, reference = Curves(out, start), Answers(policy.reference, policy.device)
+    reach: dict[int, float] = {}  # by the tree's id: what the expert earns there
     tell(f"{len(able)} trees, iterations {start + 1} to {settings.iterations}")
 
     last, saved = min(until.step or settings.iterations, settings.iterations), time.monotonic()
@@ -161,12 +162,14 @@ def train(
             credit(made, walk.rewards, settings.discount, settings.trace)
         for at in range(0, len(choices), settings.together):
             compare(choices[at : at + settings.together])
+        reach |= {id(tree): reachable(tree, settings) for tree in drawn if id(tree) not in reach}
         flat = normalised([choice for made in choices for choice in made])
         walked = time.monotonic() - began
 
         figures = update(policy, optimizer, flat, settings, rng)
         figures |= {
-            "return": sum(sum(walk.rewards) for walk in walks) / len(walks),
+            "return": (returned := sum(sum(walk.rewards) for walk in walks) / len(walks)),
+            "share of the expert": returned * len(drawn) / max(sum(reach[id(tree)] for tree in drawn), 1e-9),
             "gain": sum(walk.gain for walk in walks) / len(walks),
             "steps of a walk": len(flat) / len(walks),
             "trees open": float(len(allowed)),
@@ -186,6 +189,15 @@ def train(
             break
     curves.close()
     return curves.rows[-1]
+
+
+def reachable(tree: StoredTree, settings: Settings) -> float:
+    """The return of a walk whose choices are the expert's."""
+    walk = ORDERS[settings.order](tree, settings.horizon, settings.reward, settings.known, settings.guided)
+    expert, rng = ExpertPolicy(tree), Random(0)
+    while walk.view and (action := expert.choose(walk.view, rng).action) is not walk.view.stop:
+        walk.take(action)
+    return sum(walk.rewards)
 
 
 def curriculum(found: Sequence[StoredTree], progress: float, opened: float) -> list[StoredTree]:

@@ -24,7 +24,7 @@ def script() -> ModuleType:
 
 def run(folder: Path, returns: list[float]) -> Path:
     folder.mkdir()
-    rows = ({"step": at, "return": value} for at, value in enumerate(returns, 1))
+    rows = ({"step": at, "share of the expert": value} for at, value in enumerate(returns, 1))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
@@ -32,12 +32,12 @@ def run(folder: Path, returns: list[float]) -> Path:
 def test_each_run_is_asked_when_it_reaches_the_plateau_of_the_base(script: ModuleType, tmp_path: Path) -> None:
     base = run(tmp_path / "base", [0.5] * 10 + [1.0] * 30)
     cloned = run(tmp_path / "cloned", [0.6] * 4 + [1.0] * 36)
-    row = list(script.lines([(base, cloned)]))[-1]
+    row = list(script.lines([(base, cloned)], 0.9))[-1]
     assert row == "| base, cloned | 1.000 | 0.500 | 0.680 | 14 of 40 | 8 of 40 |"
     never = run(tmp_path / "never", [0.1] * 40)
-    assert list(script.lines([(base, never)]))[-1].endswith("| 14 of 40 | not in 40 |")
+    assert list(script.lines([(base, never)], 0.9))[-1].endswith("| 14 of 40 | not in 40 |")
 
 
 def test_a_short_run_has_no_plateau(script: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has 19 iterations"):
-        script.returns(run(tmp_path / "short", [1.0] * 19))
+        script.returns(run(tmp_path / "short", [1.0] * 19), 20)
