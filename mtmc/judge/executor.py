@@ -183,10 +183,7 @@ class _Lane:
             job, data, future = entry
             if not future.set_running_or_notify_cancel():
                 continue
-            try:
-                future.set_result(self._outcome(job, data))
-            except OSError as error:  # of the files that turns are taken with: another user's, a full disk
-                future.set_result(Infra(f"no turn at the machine was to be had: {error}"))
+            future.set_result(self._outcome(job, data))
         self.warden.end()
 
     def _outcome(self, job: Job, data: bytes) -> Any:
@@ -194,8 +191,11 @@ class _Lane:
         with self._counted(f"{job.kind} start"):
             failed = self.warden.ready(order)
         with ExitStack() as held:
-            with self._waiting(f"{job.kind} wait"):
-                held.enter_context(turn(self.cache, job.kind == "gpu" and not job.idle, job.alone, job.shares))
+            try:
+                with self._waiting(f"{job.kind} wait"):
+                    held.enter_context(turn(self.cache, job.kind == "gpu" and not job.idle, job.alone, job.shares))
+            except OSError as error:  # of the files that turns are taken with: another user's, a full disk
+                return Infra(f"no turn at the machine was to be had: {error}")
             with self._counted(f"{job.kind} {job.stage}"):
                 return failed or self.warden.run(job, replace(order, data=data, fresh=False))
 

@@ -107,7 +107,10 @@ class Changes:
 
 
 class Tracked(dict[K, frozenset[V]]):
-    """Sets by key, and what was changed since copies parted: to join them, nothing else must be looked at."""
+    """Sets by key, and what was changed since copies parted: to join them, nothing else must be looked at.
+
+    Keys are set by `[]` alone: what `update` or `setdefault` put in would be lost where paths join.
+    """
 
     def __init__(self, content: Mapping[K, frozenset[V]] | None = None, changes: Changes | None = None) -> None:
         super().__init__(content or {})
